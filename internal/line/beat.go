@@ -141,19 +141,19 @@ func (s *session) lifeWith(more int) time.Duration {
 	return min(life.Round(time.Second), maxLife)
 }
 
-// mark returns what a try of the waiter is to write, or a beat if that is nil, and the number of the subscription that is
-// open; 0 for none. The mark says open if its messages come from the server of the lines, for all that is known. The slots
-// of a Cluster move, so there a beat must have found it.
-func (s *session) mark(w *Waiter) (m script.Mark, subscription int) {
+// markOf returns what a try of the waiter is to write, and the number of the subscription that is open; 0 for none.
+func (s *session) markOf(w *Waiter) (m script.Mark, subscription int) {
 	subscription = s.inbox.Subscription()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if m.Life = s.lifeNow(); w != nil {
-		m.Life = s.life(w)
-	}
-	m.Open = subscription != 0 && (s.redis.IsSingle() || s.redis.IsCluster() && s.confirmed == subscription)
-	m.Left = s.stays.Load()
-	return m, subscription
+	return s.mark(subscription, s.life(w)), subscription
+}
+
+// mark returns a mark with that life. It says open if the messages of this subscription come from the server of the lines,
+// for all that is known. The slots of a Cluster move, so there a beat must have found it. The caller holds s.mu.
+func (s *session) mark(subscription int, life time.Duration) script.Mark {
+	open := subscription != 0 && (s.redis.IsSingle() || s.redis.IsCluster() && s.confirmed == subscription)
+	return script.Mark{Life: life, Open: open, Left: s.stays.Load()}
 }
 
 // run sends beats until nobody stands in line.
@@ -184,11 +184,9 @@ func (s *session) run() {
 
 // beat sends one beat.
 func (s *session) beat(now time.Time) {
-	b := &beat{began: now}
-	var m script.Mark
-	m, b.subscription = s.mark(nil)
+	b := &beat{began: now, subscription: s.inbox.Subscription()}
 	s.mu.Lock()
-	m.Life = s.lifeNow() // others may have joined since then
+	m := s.mark(b.subscription, s.lifeNow())
 	prolong := s.beats.count%prolongs == 0 || m.Life > s.beats.lasting
 	if prolong {
 		b.lasting = m.Life

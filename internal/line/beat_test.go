@@ -131,7 +131,7 @@ func TestMarksAfterALeaveThatWasGivenUp(t *testing.T) {
 	inSession(t, func(t *testing.T, c *crew) {
 		w, other := c.join("a"), c.join("b")
 		left := func() bool {
-			m, _ := c.session().mark(w)
+			m, _ := c.session().markOf(w)
 			return m.Left
 		}
 		want(t, "some may have left", left(), false)

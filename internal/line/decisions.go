@@ -134,15 +134,15 @@ package line
 // contenders for one key, 1 ms holds, three masters: 720 locks/s instead of 45 to 290; for overlapping sets across
 // slots, 590 instead of 170.
 //
-// Once a leave was given up, whoever makes a mark removes the entries of its inbox first, and a mark that has ended five
-// seconds ago is made anew. A leave without an answer is given up ten seconds after the end of the mark. Before there was
-// this rule, when the process was back, a beat or a try for its other waiters made the one that had left live again: a
-// release handed it the keys, which then blocked all others for a ttl. Rejected: to pursue a leave for longer, which
-// needs a goroutine for each, and to remember such waiters, of whom there may be thousands; to remove only where a mark
-// had ended, because whoever passes over the dead removes the mark, and leaves those who stand further behind; to remove
-// always, because then 8,000 processes with a waiter each took 9.8 s of the server's time to enter a line, and not 0.24;
-// to remove once a beat has failed, because the last waiter to leave a line leaves nobody there who beats. Without the
-// five seconds, all waiters would have to come back when Redis has hung for three.
+// After a leave was given up, a script that makes a mark first removes the entries of its inbox. A mark that has ended
+// five seconds ago is made anew. A leave without an answer is given up ten seconds after the end of the mark. Before
+// there was this rule, when the process was back, a beat or a try for its other waiters made the one that had left live
+// again: a release handed it the keys, which then blocked all others for a ttl. Rejected: to pursue a leave for longer,
+// which needs a goroutine for each, and to remember such waiters, of whom there may be thousands; to remove only where
+// a mark had ended, because whoever passes over the dead removes the mark, and leaves those who stand further behind;
+// to remove always, because then 8,000 processes with a waiter each took 9.8 s of the server's time to enter a line,
+// and not 0.24; to remove once a beat has failed, because the last waiter to leave a line leaves nobody there who
+// beats. Without the five seconds, all waiters would have to come back when Redis has hung for three.
 //
 // A leave reports that Redis refuses all writes. When it did not, 50 waiters that left during a failover of 1.5 s stayed
 // in line, because the beats for another one kept their mark, and beats removed one of them each second.

@@ -191,10 +191,7 @@ func TestBeats(t *testing.T) {
 // Many lines make the interval longer. Each script has only some of them.
 func TestManyLines(t *testing.T) {
 	inSession(t, func(t *testing.T, c *crew) {
-		keys := make([]string, 20_000)
-		for i := range keys {
-			keys[i] = fmt.Sprint(i)
-		}
+		keys := numbered(20_000)
 		w := c.join(keys...)
 		time.Sleep(4 * time.Second)
 		sent := c.redis.sent()
@@ -572,10 +569,7 @@ func TestManyApart(t *testing.T) {
 // When a waiter with many lines leaves, the beats come as often as the life of the others wants.
 func TestFewerLines(t *testing.T) {
 	inSession(t, func(t *testing.T, c *crew) {
-		keys := make([]string, 50_000)
-		for i := range keys {
-			keys[i] = fmt.Sprint(i)
-		}
+		keys := numbered(50_000)
 		w := c.join(keys...)
 		time.Sleep(10 * time.Second)
 		for len(c.redis.sent()) == 0 { // until a beat has just been sent
@@ -583,7 +577,7 @@ func TestFewerLines(t *testing.T) {
 		}
 		w.QuitInbox()
 		c.join("a")
-		m, _ := c.session().mark(c.waiters[len(c.waiters)-1])
+		m, _ := c.session().markOf(c.waiters[len(c.waiters)-1])
 		time.Sleep(m.Life)
 		if n := len(c.redis.sent()); n < 2 {
 			t.Errorf("%d beats in a life of %v", n, m.Life)
@@ -607,10 +601,7 @@ func TestMarkedBeforeARefusal(t *testing.T) {
 // Where many wait for many keys, tries that nothing has asked for come less often.
 func TestNet(t *testing.T) {
 	inSession(t, func(t *testing.T, c *crew) {
-		keys := make([]string, 10_000)
-		for i := range keys {
-			keys[i] = fmt.Sprint(i)
-		}
+		keys := numbered(10_000)
 		w := c.join("a")
 		want(t, "one waiter", c.session().net(), leastNet)
 		c.join(keys...)
@@ -682,10 +673,7 @@ func TestNoFailureWithoutAPosition(t *testing.T) {
 // A try makes its waiter live until after the first beat, also if its own lines make the interval long.
 func TestLifeOfAFirstTry(t *testing.T) {
 	inSession(t, func(t *testing.T, c *crew) {
-		keys := make([]string, 40_000)
-		for i := range keys {
-			keys[i] = fmt.Sprint(i)
-		}
+		keys := numbered(40_000)
 		w := c.lines.New(nil)
 		c.waiters = append(c.waiters, w)
 		w.Begin(context.Background(), &script.Obtain{Keys: script.Box(keys), TTL: time.Second}, new(transport.Call))
@@ -705,10 +693,7 @@ func TestLinesLastForALongerLife(t *testing.T) {
 	inSession(t, func(t *testing.T, c *crew) {
 		c.join("a")
 		time.Sleep(1100 * time.Millisecond)
-		keys := make([]string, 20_000)
-		for i := range keys {
-			keys[i] = fmt.Sprint(i)
-		}
+		keys := numbered(20_000)
 		c.redis.sent()
 		c.join(keys...)
 		time.Sleep(time.Second)
@@ -749,10 +734,7 @@ func TestDeparted(t *testing.T) {
 func TestOneCallFails(t *testing.T) {
 	for what, most := range map[string]int{"one": 12, "all": 45} {
 		inSession(t, func(t *testing.T, c *crew) {
-			keys := make([]string, 2*chunk)
-			for i := range keys {
-				keys[i] = fmt.Sprint(i)
-			}
+			keys := numbered(2 * chunk)
 			c.join(keys...)
 			time.Sleep(10 * time.Second)
 			c.redis.sent()

@@ -28,7 +28,7 @@ func (w *Waiter) TakeTicket(ticket int64) (moved bool) {
 func (w *Waiter) StepBack(c *transport.Call) {
 	w.share.Listen()
 	w.session.stepBack(w, w.ticket)
-	m, _ := w.session.mark(w)
+	m, _ := w.session.markOf(w)
 	script.AndStepBack(c, w.entry, w.ticket, m)
 }
 

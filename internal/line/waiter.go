@@ -131,7 +131,7 @@ func (w *Waiter) Begin(ctx context.Context, o *script.Obtain, c *transport.Call)
 	w.lost = false
 	w.mu.Unlock()
 	var m script.Mark
-	m, w.opened = w.session.mark(w)
+	m, w.opened = w.session.markOf(w)
 	w.life = m.Life
 	script.AndWait(c, w.entry, w.ticket, m, o.Proposal)
 }
