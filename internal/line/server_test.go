@@ -2,7 +2,9 @@ package line_test
 
 import (
 	"context"
+	"net"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -160,13 +162,41 @@ var _ = Describe("Waiting in line goes on when", Label(spec.OnServer), func() {
 		Entry("the scripts are deleted", pace, true, func(ctx context.Context, _ *redistest.Server, client *redis.Client) {
 			Expect(client.ScriptFlush(ctx).Err()).To(Succeed())
 		}),
-		Entry("the subscription is cut", pace, false, func(ctx context.Context, _ *redistest.Server, client *redis.Client) {
-			Expect(client.ClientKillByFilter(ctx, "TYPE", "pubsub").Result()).To(BeNumerically("==", 1))
-		}),
+		Entry("the subscription is cut", time.Duration(0), false,
+			func(ctx context.Context, _ *redistest.Server, client *redis.Client) {
+				Expect(client.ClientKillByFilter(ctx, "TYPE", "pubsub").Result()).To(BeNumerically("==", 1))
+			}),
 		Entry("the other connections are cut", pace, true, func(ctx context.Context, _ *redistest.Server, client *redis.Client) {
 			Expect(client.ClientKillByFilter(ctx, "TYPE", "normal").Result()).To(BeNumerically(">", 0))
 		}),
 	)
+
+	It("its subscriptions are cut again and again, and connects for them a few times a second", func(ctx SpecContext) {
+		spec.RequireServer()
+		spec.CheckLeaks()
+		server := spec.StartServer()
+		client := spec.Connect(&redis.Options{Addr: server.Addr()})
+		held := spec.Obtain(ctx, redislock.New(client), time.Minute, nil, "{q}:a", "{q}:b", "{q}:c")
+		var dials atomic.Int32
+		locks := redislock.New(spec.Connect(&redis.Options{
+			Addr: server.Addr(), Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+				dials.Add(1)
+				return spec.Dial(ctx, network, addr)
+			},
+		}))
+		DeferCleanup(locks.Close)
+		turns := waitTogether(ctx, locks, client, overlapping(3))
+		before, cuts := dials.Load(), int64(0)
+		for began := time.Now(); time.Since(began) < 2*pace; time.Sleep(time.Millisecond) {
+			cuts += client.ClientKillByFilter(ctx, "TYPE", "pubsub").Val()
+		}
+		Expect(cuts).To(BeNumerically(">", 1))
+		Expect(dials.Load()-before).To(BeNumerically("<", 20), "%d subscriptions were cut", cuts)
+		free := time.Now()
+		Expect(held.Release(ctx)).To(Succeed())
+		longest, _ := longestWait(turns, 3, free)
+		Expect(longest).To(BeNumerically("<", pace+noise))
+	})
 
 	DescribeTable("an ACL", func(ctx SpecContext, rules ...string) {
 		spec.RequireServer()

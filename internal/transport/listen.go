@@ -25,8 +25,9 @@ const (
 func (r *Redis) CanListen() bool { return r.subscribe != nil }
 
 // Listen subscribes to a channel and calls message for each message, until ctx ends. If the subscription breaks, it
-// makes a new one. It calls state with true when there is a subscription, and with false when that has broken; messages
-// published in between are lost. It blocks until ctx ends, and calls neither function afterwards.
+// makes a new one, at once the first time in a while. It calls state with true when there is a subscription, and with false
+// when that has broken; messages published in between are lost. It blocks until ctx ends, and calls neither function
+// afterwards.
 func (r *Redis) Listen(ctx context.Context, channel string, state func(open bool), message func(payload string)) {
 	for ctx.Err() == nil {
 		err := r.receive(ctx, channel, state, message)
@@ -63,15 +64,21 @@ func (r *Redis) receive(
 	forget := context.AfterFunc(ctx, func() { _ = subscription.Close() })
 	defer forget()
 	asked := false
+	var broke time.Time // the last time that its connection did
 	for {
 		received, err := subscription.ReceiveTimeout(ctx, quiet)
 		var late net.Error
+		silent := errors.As(err, &late) && late.Timeout()
 		switch {
-		case errors.As(err, &late) && late.Timeout() && !asked:
+		case silent && !asked:
 			asked = true
 			if err := subscription.Ping(ctx); err != nil {
 				return err
 			}
+			continue
+		case err != nil && !silent && !IsAnswer(err) && ctx.Err() == nil && time.Since(broke) > relisten:
+			broke, asked = time.Now(), false // go-redis has connected and subscribed again, if it could
+			state(false)
 			continue
 		case err != nil:
 			return err
