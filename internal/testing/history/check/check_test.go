@@ -535,6 +535,7 @@ func TestErrors(t *testing.T) {
 func TestLeftover(t *testing.T) {
 	beats := living(30, "w1", "w2")
 	abandoned := done("Obtain", "w1/1", 5, "timeout")
+	waited := done("Obtain", "w1/1", 5, "timeout", func(e *history.Event) { e.Queue, e.Refused, e.Keys = true, at(4), []string{"a"} })
 	custom := done("Obtain", "w1/1", 5, "timeout", func(e *history.Event) { e.Start, e.Options = at(4), []string{"token"} })
 	leave := func(when float64) history.Event {
 		return done("Leave", "w1/1", when, "ok", func(e *history.Event) { e.Start = at(4) })
@@ -559,7 +560,13 @@ func TestLeftover(t *testing.T) {
 		{"it left while a fault was at work", all(beats, the(grant("w1/1", 4, 14, "a"), claim("w1/1", 4.5, 0),
 			done("Release", "w1/1", 5, "ok"), fault("delay-replies", "w1", 4.9, 6), leave(5.5), sample(10, "a w1/1 4"))), 0, 0},
 		{"nothing left", the(with(history.Event{Kind: history.Final, At: at(30)}), last("granted")), 0, 0},
+		{"a failover forgot that it had left its lines", all(beats, the(waited, fault("failover", "", 4, 5.5, lossy),
+			sample(15, "a w1/1 9"))), 0, 1},
 
+		{"a failover after it had left its lines", all(beats, the(waited, fault("failover", "", 7, 8, lossy),
+			sample(15, "a w1/1 9"))), 1, 0},
+		{"a failover forgot it, but it had not waited", all(beats, the(abandoned, fault("failover", "", 4, 5.5, lossy),
+			sample(15, "a w1/1 9"))), 1, 0},
 		{"an obtain was not answered", all(beats, the(fault("cut-replies", "w1", 4, 5), done("Obtain", "w1/1", 5, "network"),
 			sample(15, "a w1/1 9"))), 1, 0},
 		{"an obtain with a token of the caller was abandoned in peace", all(beats, the(fault("delay-requests", "w2", 3, 4.5),
