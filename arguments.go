@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/redislock/redislock/internal/argument"
@@ -103,18 +104,30 @@ func (c *Client) checkPlaces(keys []string, opt *Options) error {
 	return nil
 }
 
+// limits returns how many holders each key may have, as argument.Limits does.
+func (c *Client) limits(keys []string, opt *Options) ([]int, error) {
+	if opt == nil || len(opt.Shared)+len(opt.Permits) == 0 {
+		return nil, nil
+	}
+	limits, err := argument.Limits(keys, opt.Shared, opt.Permits)
+	if err == nil && c.quorum != nil && slices.ContainsFunc(limits, func(n int) bool { return n > 1 }) {
+		return nil, fault.Invalid("Permits above 1 do not work with a quorum of servers, because two majorities may each grant so many")
+	}
+	return limits, err
+}
+
 // insteadOfToken says what to do instead of choosing the token of a lock on several servers or slots.
 const insteadOfToken = "let the library choose the token, and resume or share the lock with Attach"
 
 // placesFor returns the places of a lock. It returns nil if one script can hold all of its keys, and checks that it can
-// hold so many. across allows for several slots.
-func (c *Client) placesFor(keys []string, fenceKey string, across bool) (*several.Group, error) {
+// hold so many. limits says how many holders each key may have; nil if all are exclusive. across allows for several slots.
+func (c *Client) placesFor(keys []string, limits []int, fenceKey string, across bool) (*several.Group, error) {
 	if c.quorum != nil {
-		return c.quorum.With(keys)
+		return c.quorum.With(keys, limits)
 	}
 	divided := across && c.one.Redis.IsCluster() && !argument.HaveOneTag(keys, fenceKey)
 	if divided && len(transport.GroupBySlot(script.WithFence(keys, fenceKey))) > 1 { // the fence key can be elsewhere
-		return several.NewSlots(c.one, keys, &c.config)
+		return several.NewSlots(c.one, keys, limits, &c.config)
 	}
 	return nil, script.TooMany(len(keys))
 }

@@ -1,9 +1,11 @@
 package redislock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -42,6 +44,8 @@ import (
 //   - Once the ctx of the outer fn has ended, an inner Do with a ctx that goes on ([context.WithoutCancel]) acquires
 //     all of its keys again. If the outer fn is still running, the inner Do waits until the outer lock is released or
 //     expires.
+//   - An inner Do cannot have a key for fewer holders than the outer Do that has it: [Options.Shared] in the outer call, and the
+//     key exclusive in the inner one, is an error that wraps ErrInvalid. The other way round works.
 //   - An inner Do of another Client does not know the outer one, and waits for it. So does the package-level Do, which
 //     makes a Client for each call.
 //   - If two processes each hold, in an outer call, keys that the inner call of the other needs, they wait for each
@@ -79,7 +83,14 @@ func (c *Client) enter(ctx context.Context, keys []string, ttl time.Duration, op
 	if ctx != nil {
 		d.relyOn(outerDo(ctx, c))
 	}
-	missing := d.missing(keys)
+	limits, err := c.limits(keys, opt)
+	if err != nil {
+		return nil, err
+	}
+	missing, err := d.missing(keys, limits)
+	if err != nil {
+		return nil, err
+	}
 	if len(missing) < len(keys) { // otherwise obtain checks them all
 		if err := c.check(ctx, keys, ttl, opt); err != nil {
 			return nil, err
@@ -87,6 +98,10 @@ func (c *Client) enter(ctx context.Context, keys []string, ttl time.Duration, op
 	}
 	d.Context = d.parent
 	if len(missing) > 0 || len(keys) == 0 {
+		if limits != nil {
+			opt = opt.only(missing)
+			d.shared, d.permits = opt.Shared, opt.Permits
+		}
 		lock, err := c.obtain(d.parent, missing, ttl, opt)
 		if err != nil {
 			return nil, err
@@ -170,14 +185,16 @@ func lost(parent, kept context.Context) error {
 type doing struct {
 	context.Context // of the kept lock; parent without one. Contexts derived from it need no goroutine
 
-	client *Client
-	around context.Context         // the ctx that Do was called with
-	parent context.Context         // ends with around, and with outer
-	lock   *Lock                   // on the keys that no outer Do holds; nil if there are none
-	stop   func()                  // ends the context
-	outer  *doing                  // the innermost Do around this one that was running when it began; nil for none
-	relied []*doing                // the outer ones that hold some of its keys
-	end    context.CancelCauseFunc // of parent; nil without outer
+	client  *Client
+	around  context.Context         // the ctx that Do was called with
+	parent  context.Context         // ends with around, and with outer
+	lock    *Lock                   // on the keys that no outer Do holds; nil if there are none
+	shared  []string                // which of these others may hold as well
+	permits map[string]int          // how many may hold which of these
+	stop    func()                  // ends the context
+	outer   *doing                  // the innermost Do around this one that was running when it began; nil for none
+	relied  []*doing                // the outer ones that hold some of its keys
+	end     context.CancelCauseFunc // of parent; nil without outer
 }
 
 // doKey is the key under which the context of an fn holds its doing. Each Client has a key of its own, because its locks
@@ -220,10 +237,19 @@ func (d *doing) keep(lock *Lock) {
 	}
 }
 
-// missing returns the keys that no outer Do holds. It notes the outer ones that hold the others.
-func (d *doing) missing(keys []string) []string {
+// limit returns how many holders the lock of the Do lets a key have; math.MaxInt for no limit.
+func (d *doing) limit(key string) int {
+	if slices.Contains(d.shared, key) {
+		return math.MaxInt
+	}
+	return max(d.permits[key], 1)
+}
+
+// missing returns the keys that no outer Do holds. It notes the outer ones that hold the others. limits says how many holders
+// each key may have; nil if all are exclusive. If an outer one lets a key have more, missing returns an error.
+func (d *doing) missing(keys []string, limits []int) ([]string, error) {
 	if d.outer == nil {
-		return keys
+		return keys, nil
 	}
 	holders := make(map[string]*doing)
 	for o := d.outer; o != nil; o = o.outer {
@@ -232,13 +258,25 @@ func (d *doing) missing(keys []string) []string {
 			holders[key] = o
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool {
+	var missing []string
+	for i, key := range keys {
 		h := holders[key]
-		if h != nil && !slices.Contains(d.relied, h) {
+		if h == nil {
+			missing = append(missing, key)
+			continue
+		}
+		want := 1
+		if limits != nil {
+			want = cmp.Or(limits[i], math.MaxInt)
+		}
+		if h.limit(key) > want {
+			return nil, fault.Invalid("an outer Do lets %q have more holders than this one; ask for it there as it is needed here", key)
+		}
+		if !slices.Contains(d.relied, h) {
 			d.relied = append(d.relied, h)
 		}
-		return h != nil
-	})
+	}
+	return missing, nil
 }
 
 // outerLoss returns the loss of an outer lock that this Do relies on, or nil if none is lost.

@@ -87,6 +87,10 @@ type RefusedError struct {
 	TTL      time.Duration // the remaining ttl of Key; -1 for a key without expiry, 0 if nobody holds Key
 	Ahead    int           // how many callers wait in line for Key before this call
 
+	// Holders is how many others hold Key, if it is shared; 0 if one holder has it alone, or nobody has it. Token and Metadata
+	// are those of the one who holds it for longest.
+	Holders int
+
 	// Closed is for how long the guard of [WithGuard] refuses every lock, because Redis may have forgotten some; 0 if the
 	// guard is open, or if there is none. If it is not 0, the other fields are zero.
 	Closed time.Duration
@@ -111,6 +115,9 @@ func (e *RefusedError) Error() string {
 	}
 	if e.Metadata != "" {
 		fmt.Fprintf(&text, " (%s)", fault.Printable(e.Metadata))
+	}
+	if e.Holders > 1 {
+		fmt.Fprintf(&text, " and %d more", e.Holders-1)
 	}
 	if e.TTL < 0 {
 		text.WriteString(" without expiry")

@@ -19,9 +19,23 @@ type Status struct {
 	Waiters      int       // how many live waiters are in line for the key; see [Options.Queue]
 	WaitingSince time.Time // about when the first of them came, by the server's clock; zero without waiters
 
+	// Holders are those who hold a key that several may hold, those who hold it for longest first, and at most 100; nil if the
+	// key is free or exclusive. Token, Metadata and TTL are those of the first one, but TTL is that of the key, which lasts as
+	// long. HolderCount is how many there are. See [Options.Shared].
+	Holders     []Holder
+	HolderCount int
+
 	// Places are what the servers of a quorum hold, where they disagree; nil where they agree and for one Redis. Servers
 	// that did not answer are left out. If no majority agrees, Token is "" and TTL is 0, although some servers hold the key.
 	Places []PlaceStatus
+}
+
+// Holder is one of those who hold a key that several may hold.
+type Holder struct {
+	Token    string
+	Metadata string        // what it stored
+	TTL      time.Duration // for how long it holds the key
+	Limit    int           // how many holders it lets the key have, itself included; 0 for no limit
 }
 
 // PlaceStatus is what one server of a quorum holds for a key.
@@ -79,9 +93,13 @@ func (c *Client) Inspect(ctx context.Context, keys ...string) ([]Status, error) 
 
 // statusOf returns the status of a key that holds this.
 func statusOf(key string, h *script.Held) Status {
-	return Status{
-		Key: key, Token: h.Token, Metadata: h.Metadata, TTL: h.TTL, Waiters: h.Waiters, WaitingSince: h.Since,
+	s := Status{
+		Key: key, Token: h.Token, Metadata: h.Metadata, TTL: h.TTL, Waiters: h.Waiters, WaitingSince: h.Since, HolderCount: h.Count,
 	}
+	for _, one := range h.Holders {
+		s.Holders = append(s.Holders, Holder(one))
+	}
+	return s
 }
 
 // Attach returns a handle for a lock that was obtained elsewhere, by another process or before a restart. The caller
@@ -107,7 +125,7 @@ func (c *Client) Attach(ctx context.Context, keys []string, token string) (*Lock
 	if err := c.checkPlaces(keys, &Options{}); err != nil {
 		return nil, err
 	}
-	at, err := c.placesFor(keys, "", true)
+	at, err := c.placesFor(keys, nil, "", true)
 	if err != nil {
 		return nil, err
 	}

@@ -97,12 +97,16 @@ func (c *Client) obtain(ctx context.Context, keys []string, ttl time.Duration, o
 	if opt != nil {
 		o.opt = *opt
 	}
-	at, err := c.placesFor(keys, o.opt.FenceKey, o.opt.AcrossSlots)
+	limits, err := c.limits(keys, opt)
+	if err != nil {
+		return nil, err
+	}
+	at, err := c.placesFor(keys, limits, o.opt.FenceKey, o.opt.AcrossSlots)
 	if err != nil {
 		return nil, err
 	}
 	if at == nil {
-		o.prepareOne()
+		o.prepareOne(limits)
 	} else {
 		o.prepareSeveral(at)
 	}
@@ -110,13 +114,13 @@ func (c *Client) obtain(ctx context.Context, keys []string, ttl time.Duration, o
 }
 
 // prepareOne fills in what the tries at one place need.
-func (o *obtaining) prepareOne() {
+func (o *obtaining) prepareOne(limits []int) {
 	at, token := o.client.one, o.opt.Token
 	if token == "" {
 		token = place.NewToken()
 	}
 	o.one.Prepare(at, &script.Obtain{
-		Keys: script.Box(o.keys), Token: token, Custom: o.opt.Token != "", Metadata: o.opt.Metadata, TTL: o.ttl,
+		Keys: script.BoxShared(o.keys, limits), Token: token, Custom: o.opt.Token != "", Metadata: o.opt.Metadata, TTL: o.ttl,
 		FenceKey: o.opt.FenceKey,
 	})
 	if o.opt.Queue {

@@ -2,12 +2,15 @@
 obtain: takes every key of one lock, or none. A refused caller may take a position in line.
 
 KEYS[1..n]  lock keys, each once
-KEYS[n+1]   the fence key, if a fencing token is wanted
+KEYS[n+1…]  the houses of the keys that several may hold, if there are such keys; see
+            internal/script/shared.lua
+KEYS[…]     the fence key, if a fencing token is wanted
 KEYS[…]     the lines of the lock keys; without any, waiters are ignored
 ARGV[1]     token
 ARGV[2]     metadata; "" for none
 ARGV[3]     ttl in whole milliseconds
-ARGV[4]     n; 1 if missing
+ARGV[4]     n; 1 if missing. If several may hold some of the keys: modes, as shared.lua describes it;
+            then either every lock key has a line or none has
 ARGV[5]     "0", or missing, for no fencing token; "1" to mint one by the server's clock; any other
             number proposes one, in µs since 1970
 ARGV[6]     "1" if keys that are mine get the new metadata; "0", or missing, if they keep theirs
@@ -21,14 +24,19 @@ ARGV[11]    the ticket that it proposes if it has none, in µs since 1970; may b
 
 A proposal is taken as if it were at most a second away from the server's clock.
 
-A key is mine if its value is the token, or the token, a space and metadata.
+A key is mine if its value is the token, or the token, a space and metadata, or if it is
+shared and its house has a hold of the token. A shared key can also be taken beside others,
+if it then has no more holders than any of them allows, me included. To share a key that is
+mine alone leaves it so; the other way round, the caller is refused.
 A key can be taken if it is free or mine, and if it is no other caller's turn. A key
 that was mine gets at least the ttl: its expiry is never brought forward, but a key
 without expiry gets the ttl. Unless ARGV[6] is "1", it keeps its metadata: it may come
 of an earlier sending of this call, and the lock may have been refreshed since.
 
 Live waiters with lower tickets go before the caller. If the caller has no ticket, all
-live waiters do. If one of the keys is mine, none does: the caller skips the line.
+live waiters do. If one of the keys is mine, none does: the caller skips the line. Those who
+want to share a key with the same limit do not go before each other there: they count as
+holders.
 
 Returns     1                 granted, all newly taken, no fencing token
             {fence, i, …}     granted; KEYS[i] … were mine before, all others are
@@ -44,10 +52,11 @@ Returns     1                 granted, all newly taken, no fencing token
                               ms; see internal/script/marker.lua. A waiter gets a position in line
                               instead, and the reply above with closed and id added
 Publishes   to redislock:inbox:‹inbox›, once for each waiter: its number, if it is the first live
-            one of a line from which dead ones were removed; its number, " after " and ttl,
+            one of a line from which dead ones were removed, or one of the next two who can share a
+            key that is taken now; its number, " after " and ttl,
             if it is the first one and the keys are taken for less than its interval; to its own
             inbox its number, " marked ", the time, and each i after a space, up to 1,000 a message
-Errors      WRONGTYPE         a lock key or the fence key is not a string, or a line
+Errors      WRONGTYPE         a lock key or the fence key is not a string, or a line or a house
                               not a sorted set
             ERR               the ttl is not a whole number above 0; the fence
                               key does not hold an integer below 2^53-1
@@ -80,7 +89,15 @@ local CHUNK = 2000 -- keys a command: Lua unpacks 7,999 values in Redis, 5,114 i
 local token, metadata, ttl = ARGV[1], ARGV[2], ARGV[3]
 local value = metadata == '' and token or token .. ' ' .. metadata
 local n, fenced = tonumber(ARGV[4] or 1), (ARGV[5] or '0') ~= '0'
-local lines = fenced and n + 2 or n + 1 -- where they begin in KEYS
+local counter = n and n + 1 -- where the fence key is in KEYS
+local shares -- see shared.lua; nil if all keys are exclusive
+if not n then
+	local modes = ARGV[4]
+	n = tonumber(string.match(modes, '^%d+'))
+	-- include shared
+	counter = n + shares.count + 1
+end
+local lines = fenced and counter + 1 or counter -- where they begin in KEYS
 
 -- Check the ttl first: PEXPIRE deletes a key at 0 and fails on a fraction, but only after the keys are set.
 if not string.find(ttl, '^[1-9]%d*$') then
@@ -95,17 +112,17 @@ end
 -- Compute the fencing token before anything is written, so that a bad counter does no harm.
 local fence = 0
 if fenced then
-	local counter = pcall('GET', KEYS[n + 1])
-	if type(counter) == 'table' then
-		if not string.find(counter.err, '^WRONGTYPE') then
-			return counter
+	local stored = pcall('GET', KEYS[counter])
+	if type(stored) == 'table' then
+		if not string.find(stored.err, '^WRONGTYPE') then
+			return stored
 		end
-		return redis.error_reply('WRONGTYPE fence key "' .. KEYS[n + 1] .. '" does not hold a counter')
+		return redis.error_reply('WRONGTYPE fence key "' .. KEYS[counter] .. '" does not hold a counter')
 	end
-	counter = counter or '0'
-	local number = string.find(counter, '^-?%d+$') and tonumber(counter) -- miniredis: nil past 2^63
+	stored = stored or '0'
+	local number = string.find(stored, '^-?%d+$') and tonumber(stored) -- miniredis: nil past 2^63
 	if not number or number >= 9007199254740991 then
-		return redis.error_reply('ERR fence key "' .. KEYS[n + 1] .. '" does not hold an integer below 2^53-1')
+		return redis.error_reply('ERR fence key "' .. KEYS[counter] .. '" does not hold an integer below 2^53-1')
 	end
 	local now = call('TIME')
 	fence = math.max(number + 1, proposed(now[1] * 1000000 + now[2], ARGV[5] ~= '1' and ARGV[5]))
@@ -121,10 +138,11 @@ end
 local granted, taken, takes = 1, KEYS, 0 -- what to return; the newly taken keys, and how many of them there are
 local failure -- of a command that Redis refuses halfway, for example without a right to PEXPIRE
 local free = false -- whether every key was
+local created = {} -- the indices of taken keys that are shared
 
 -- The usual case: every key is free. One MSETNX sets all keys or none, but several do not, so EXISTS looks at a larger set
 -- first. MSETEX (Redis 8.4 and Valkey 9.1 or newer) is MSETNX and the expiry in one command.
-if not queued and closed == 0 then
+if not queued and closed == 0 and not shares then
 	local lasting = (redis.REDIS_VERSION_NUM or 0) >= 0x80400 or (redis.VALKEY_VERSION_NUM or 0) >= 0x90100
 	free = true
 	for first = 1, n > CHUNK and n or 0, CHUNK do
@@ -156,6 +174,8 @@ if not queued and closed == 0 then
 end
 if not free then
 	local blocked, held = {}, {} -- indices of keys that others hold; values of mine, by key
+	local joins = {} -- indices of shared keys that somebody holds
+	local taking = {} -- the indices of taken
 	granted, taken = { fence }, {}
 	for first = 1, n, CHUNK do
 		local values = call('MGET', unpack(KEYS, first, math.min(first + CHUNK - 1, n)))
@@ -163,6 +183,9 @@ if not free then
 			local key, stored = KEYS[first + i - 1], values[i]
 			if not stored then
 				taken[#taken + 1] = key
+				taking[#taken] = first + i - 1
+			elseif shares and stored == shares.mark and shares.limit[first + i - 1] then
+				joins[#joins + 1] = first + i - 1
 			elseif stored == token or string.sub(stored, 1, #token + 1) == token .. ' ' then
 				granted[#granted + 1] = first + i - 1
 				held[key] = stored
@@ -181,6 +204,24 @@ if not free then
 					return redis.error_reply('WRONGTYPE key "' .. taken[i] .. '" holds a ' .. kind .. ', not a lock')
 				end
 			end
+		end
+	end
+
+	for i in pairs(shares and shares.limit or {}) do
+		local wrong = shares.wrong(i)
+		if wrong then
+			return wrong
+		end
+	end
+	for _, i in ipairs(joins) do
+		local seen = shares.look(i)
+		shares.joined[i] = seen
+		if seen.ends then
+			granted[#granted + 1] = i
+			held[KEYS[i]] = shares.mark
+		end
+		if not shares.fits(i, seen) then
+			blocked[#blocked + 1] = i
 		end
 	end
 
@@ -211,21 +252,89 @@ if not free then
 			if not waiter or waiter.entry == entry then
 				return false
 			end
+			if removed and limitOf(line, waiter) > 1 then
+				wake(line, 0, math.huge, 2)
+			end
 			local other = stood and tonumber(call('ZSCORE', line, waiter.entry)) or 0
 			return not stood or other < ticket or other == ticket and waiter.entry < entry
+		end
+
+		local before = stood and string.format('(%.0f', ticket) or '+inf' -- the tickets of those ahead
+
+		-- firstOther returns the entry of the first of so many waiters ahead that wants a key with some limit; nil if all want it
+		-- without one. The scores of their third members are their tickets, so this takes few commands; see line.lua.
+		local function firstOther(line, ahead)
+			local oldest, newest = '-3.8e15', '-1e12'
+			if call('ZCOUNT', line, stood and string.format('(-%.0f', ticket) or oldest, newest) == ahead then
+				return nil
+			end
+			local low, high, marks = 0, ahead - 1, call('ZCOUNT', line, '-inf', '(0')
+			while low < high do
+				local middle = math.floor((low + high) / 2)
+				local at = call('ZRANGE', line, marks + middle, marks + middle, 'WITHSCORES')[2]
+				if call('ZCOUNT', line, string.format('-%.0f', tonumber(at)), newest) <= middle then
+					high = middle
+				else
+					low = middle + 1
+				end
+			end
+			return call('ZRANGE', line, marks + low, marks + low)[1]
+		end
+
+		-- conflict reports whether a live waiter ahead wants the shared KEYS[i] with another limit, or there is no room beside all
+		-- those who want it with the same one. It removes dead ones, and tells those behind them.
+		local function conflict(line, i)
+			local limit, seen, dead = shares.limit[i], shares.joined[i] or { count = 0, least = math.huge }, nil
+			local room = math.min(limit, seen.least) - seen.count - 1
+			repeat
+				local ahead, found = call('ZCOUNT', line, '0', before), {}
+				if ahead > 0 and room < math.huge then
+					found = call('ZRANGEBYSCORE', line, '0', before, 'LIMIT', 0, room + 1)
+				elseif ahead > 0 then
+					found[1] = firstOther(line, ahead)
+				end
+				dead = nil
+				for j = 1, #found do
+					local waiter = read(line, found[j])
+					if not waiter.live then
+						dead = dead or waiter
+					elseif j > room or limitOf(line, waiter) ~= limit then
+						return true
+					end
+				end
+				if dead then
+					call('ZREM', line, dead.entry, '=' .. dead.id)
+					wake(line, seen.count, seen.least, 2)
+				end
+			until not dead
+			return false
+		end
+
+		-- due makes the caller try again when the key that refuses it may be free. If only some are ahead who share it, they may be
+		-- refused by other keys then, and nobody would tell the caller.
+		local function due(i, ahead)
+			local shared = shares and shares.joined[i]
+			if not ahead or shared and call('ZCOUNT', KEYS[lines + i - 1], '0', before) < 8 then
+				local left = shared and shares.soonest(i) or call('PTTL', KEYS[i])
+				wait = math.max(wait, left == -1 and 0 or math.max(left, 0) + 1)
+			end
 		end
 
 		local behind = false
 		if #blocked > 0 and id then -- those ahead will take the blocked key first, so its line says enough
 			behind = queued and count > 0 and isBehind(KEYS[lines + blocked[1] - 1])
-			for i = 1, behind and 0 or #blocked, math.max(#blocked - 1, 1) do
-				local left = call('PTTL', KEYS[blocked[i]])
-				wait = math.max(wait, left == -1 and 0 or math.max(left, 0) + 1)
+			due(blocked[1], behind)
+			if not behind and #blocked > 1 then
+				due(blocked[#blocked], false)
 			end
 		elseif #blocked == 0 and not next(held) then
-			for i = lines, #KEYS do
-				if not behind and isBehind(KEYS[i]) then
+			for i = 1, count do
+				local shared = shares and shares.limit[i]
+				if not behind and (shared and conflict(KEYS[lines + i - 1], i) or not shared and isBehind(KEYS[lines + i - 1])) then
 					refused, behind = true, true
+					if shared and id then
+						due(i, true)
+					end
 				end
 			end
 		end
@@ -250,6 +359,10 @@ if not free then
 					made[#made + 1] = i - lines + 1
 				end
 				call('ZADD', KEYS[i], position, entry)
+				local limit = shares and shares.limit[i - lines + 1]
+				if limit then
+					call('ZADD', KEYS[i], shareScore(limit, position), '=' .. id)
+				end
 			end
 			if made[1] then
 				announce(id, inbox, made)
@@ -262,10 +375,20 @@ if not free then
 		end
 		if queued and not refused then -- before the keys are written: Redis may refuse a command
 			for i = lines, #KEYS do
+				local limit, lasts = shares and shares.limit[i - lines + 1], tonumber(ttl)
 				if id then
 					call('ZREM', KEYS[i], entry)
 				end
-				warn(KEYS[i], tonumber(ttl))
+				if limit then
+					local seen = shares.joined[i - lines + 1]
+					if id then
+						call('ZREM', KEYS[i], '=' .. id)
+					end
+					-- If a hold has ended without a release, nobody has told those who also fit.
+					wake(KEYS[i], (seen and seen.count or 0) + 1, math.min(seen and seen.least or limit, limit), 2)
+					lasts = seen and math.min(lasts, shares.soonest(i - lines + 1)) or lasts
+				end
+				warn(KEYS[i], lasts)
 			end
 		end
 	end
@@ -273,8 +396,20 @@ if not free then
 		return closed > 0 and { -2, closed, term } or 0
 	end
 	for i = 1, takes do
-		local done = pcall('SET', taken[i], value, 'PX', ttl)
-		failure = failure or done.err and done
+		local done
+		if shares and shares.limit[taking[i]] then
+			created[#created + 1] = taking[i]
+			done = shares.create(taking[i], tonumber(ttl), metadata)
+		else
+			done = pcall('SET', taken[i], value, 'PX', ttl)
+		end
+		failure = failure or done and done.err and done
+	end
+	for _, i in ipairs(joins) do
+		local seen = shares.joined[i]
+		local ends, new = math.max(seen.ends or 0, shares.now + ttl), not seen.ends or ARGV[6] == '1'
+		failure = failure or shares.hold(i, ends, math.min(shares.limit[i], seen.own), new and metadata or nil)
+		held[KEYS[i]] = nil
 	end
 	for key, stored in pairs(held) do
 		local left, done = pcall('PTTL', key), nil -- -1 without expiry
@@ -291,11 +426,19 @@ if not free then
 end
 
 if fenced and not failure then
-	local done = pcall('SET', KEYS[n + 1], string.format('%.0f', fence)) -- '..' would write 1.76e+15
+	local done = pcall('SET', KEYS[counter], string.format('%.0f', fence)) -- '..' would write 1.76e+15
 	failure = done.err and done
 	granted = free and { fence } or granted
 end
 if failure then -- the taken keys may have no expiry yet
+	for i, seen in pairs(shares and shares.joined or {}) do
+		if not seen.ends then
+			shares.leave(i)
+		end
+	end
+	for _, i in ipairs(created) do
+		shares.undo(i)
+	end
 	for i = 1, takes do
 		if type(pcall('DEL', taken[i])) == 'table' then
 			pcall('SET', taken[i], value, 'PX', 1)

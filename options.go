@@ -1,6 +1,11 @@
 package redislock
 
-import "github.com/redislock/redislock/internal/retry"
+import (
+	"maps"
+	"slices"
+
+	"github.com/redislock/redislock/internal/retry"
+)
 
 // Options say how to obtain a lock. A nil *Options and the zero value ask for one try, with a random token and no
 // metadata. The library only reads Options, so any number of calls and goroutines can share one value.
@@ -53,6 +58,27 @@ type Options struct {
 	// after 30 s, or later where many wait.
 	Queue bool
 
+	// Shared names those keys of the call that others may hold at the same time, if they share them as well: as the readers of a
+	// readers-writer lock. A key in neither Shared nor Permits is exclusive.
+	//
+	// Each holder sets a limit: how many holders its key may have, itself included. That is 1 for an exclusive key, the number
+	// in Permits, and none for a shared key. While you hold a key, it has at most as many holders as you said, whoever comes
+	// later. A key that has several holders expires when the last of them ends, and each of them by itself: a crashed reader
+	// does not live as long as the others renew. The holders of a key are no obstacle to each other, but they come in turn: with
+	// Queue, a waiter blocks those behind it who want the key with another limit, and those with the same one go together.
+	//
+	// A name that is not among the keys is an error that wraps [ErrInvalid], as is a key that can have no line: see Queue.
+	// Fencing tokens order an exclusive holder before and after all others. Those who hold a key at the same time have
+	// different ones, which say nothing about their order. A call with a custom Token that has a key exclusively keeps it so.
+	// The other way round, it is refused: two who share a key and both wanted it alone would wait for each other for ever.
+	Shared []string
+
+	// Permits names those keys of the call that at most so many may hold at the same time, this lock included: from 1, which is
+	// exclusive, to 1,000,000. If callers give different numbers for one key, each can rely on its own: the least of those who
+	// hold it counts. Everything else is as for Shared. On a quorum of servers, a number above 1 is an error that wraps
+	// [ErrInvalid], because two majorities may each grant so many.
+	Permits map[string]int
+
 	// AcrossSlots lets the keys of a lock be in different slots of a Cluster. The default false returns an error for such
 	// keys. AcrossSlots makes no difference to keys of one slot, to one server, to a Ring, where the keys of a lock always
 	// need one hash tag, and with a client type that does not say where keys are: see the file docs/redis.md.
@@ -70,6 +96,15 @@ type Options struct {
 	// and the last one is refused as well, it asks once more. It waits up to 250 ms for each answer, and up to 20 ms if ctx
 	// has ended. The holder may change between the try and the question. The default false asks nothing.
 	Explain bool
+}
+
+// only returns the options for some of the keys.
+func (o *Options) only(keys []string) *Options {
+	some := *o
+	some.Shared = slices.DeleteFunc(slices.Clone(o.Shared), func(key string) bool { return !slices.Contains(keys, key) })
+	some.Permits = maps.Clone(o.Permits)
+	maps.DeleteFunc(some.Permits, func(key string, _ int) bool { return !slices.Contains(keys, key) })
+	return &some
 }
 
 // strategy returns the strategy for one call, or nil for a single try.

@@ -2,12 +2,15 @@
 refresh: gives every key of one lock a new ttl, or changes nothing.
 
 KEYS[1..n]  lock keys
+KEYS[n+1…]  the houses of the keys that several may hold, if there are such keys; see
+            internal/script/shared.lua
 ARGV[1]     token
 ARGV[2]     ttl in whole milliseconds
 ARGV[3]     new metadata; "" leaves each value as it is
 ARGV[4]     "1" never brings an expiry forward: a key that lasts longer than the ttl is left
             alone, however late the script runs; else "0"
-ARGV[5]     the metadata of keys that are put back, if ARGV[3] is ""; missing without a guard
+ARGV[5]     the metadata of keys that are put back, if ARGV[3] is ""; may be missing without a guard
+ARGV[6]     modes, as shared.lua describes it, if several may hold some of the keys; else missing
 
 A key without expiry gets the ttl, because nobody would free it if its holder died.
 
@@ -16,7 +19,8 @@ Returns     0       every key is mine and has the new ttl, or a longer one
                     i KEYS[-i] is gone
             While the guard is closed, for closed ms; see internal/script/marker.lua:
             {0, closed, id, i, …}  every key is mine and has the new ttl; KEYS[i] … were gone and are
-                    put back. If another has one, none is put back, and the reply is as above
+                    put back. If another has one, none is put back, and the reply is as above. Those
+                    who hold a key together come back beside each other, up to their limits
             {0, closed, id, -ms}  nothing was done, because the guard has just closed: call again
                     after ms
 Errors      ERR     the ttl is not a whole number above 0; nothing was written
@@ -42,14 +46,32 @@ if guard then
 	end
 end
 
+local n, shares = #KEYS, nil -- see shared.lua; nil if all keys are exclusive
+if ARGV[6] then
+	local modes = ARGV[6]
+	n = tonumber(string.match(modes, '^%d+'))
+	-- include shared
+end
+
 local lost, taken -- what to return, if not 0; whether another holder has a key
-for first = 1, #KEYS, CHUNK do
-	local values = call('MGET', unpack(KEYS, first, math.min(first + CHUNK - 1, #KEYS)))
+local ends, beside, created = {}, {}, {} -- by index: when my hold of a shared key ends; how a lost one is put back
+for first = 1, n, CHUNK do
+	local values = call('MGET', unpack(KEYS, first, math.min(first + CHUNK - 1, n)))
 	for i = 1, #values do
 		local index, stored = first + i - 1, values[i]
 		if not stored and pcall('EXISTS', KEYS[index]) == 0 then
 			lost = lost or {}
 			lost[#lost + 1] = -index
+		elseif shares and stored == shares.mark and shares.limit[index] then
+			ends[index] = shares.endOf(index)
+			if not ends[index] then
+				lost = lost or {}
+				lost[#lost + 1] = -index
+				if closed > 0 then
+					beside[index] = true
+					taken = taken or shares.wrong(index) or not shares.fits(index, shares.look(index))
+				end
+			end
 		elseif not stored or stored ~= token and string.sub(stored, 1, #token + 1) ~= token .. ' ' then
 			lost, taken = lost or {}, true
 			lost[#lost + 1] = index
@@ -62,15 +84,26 @@ end
 
 local back = closed > 0 and { 0, closed, term } or 0 -- what to return; the indices of keys that are put back follow
 for i = 1, lost and #lost or 0 do
-	local kept = metadata == '' and ARGV[5] or metadata
-	local done = pcall('SET', KEYS[-lost[i]], kept == '' and token or token .. ' ' .. kept, 'PX', ttl)
-	if done.err then
-		for j = 1, i - 1 do
-			call('DEL', KEYS[-lost[j]])
+	local kept, index, done = metadata == '' and ARGV[5] or metadata, -lost[i], nil
+	if beside[index] then
+		done = shares.hold(index, shares.now + ttl, shares.limit[index], kept)
+	elseif shares and shares.limit[index] then
+		created[index] = true
+		done = shares.create(index, tonumber(ttl), kept)
+	else
+		done = pcall('SET', KEYS[index], kept == '' and token or token .. ' ' .. kept, 'PX', ttl)
+	end
+	if done and done.err then
+		for j = 1, i do
+			if beside[-lost[j]] or created[-lost[j]] then
+				shares.leave(-lost[j])
+			elseif j < i then
+				call('DEL', KEYS[-lost[j]])
+			end
 		end
 		return done
 	end
-	back[#back + 1] = -lost[i]
+	back[#back + 1] = index
 end
 
 if metadata ~= '' and not prolongs then
@@ -78,9 +111,16 @@ if metadata ~= '' and not prolongs then
 	-- because of a few bytes of metadata.
 	call('PEXPIRE', KEYS[1], ttl)
 end
-for i = 1, #KEYS do
+for i = 1, n do
 	local left = prolongs and call('PTTL', KEYS[i]) or 0 -- -1 without expiry
-	if left >= tonumber(ttl) then
+	if ends[i] then
+		local done = shares.renew(i, math.max(shares.now + ttl, prolongs and ends[i] or 0), not prolongs and metadata)
+		if done then
+			return done
+		end
+	elseif beside[i] or created[i] then
+		-- it has just got its ttl
+	elseif left >= tonumber(ttl) then
 		-- the key lasts longer than it would now: leave it
 	elseif metadata == '' then
 		call('PEXPIRE', KEYS[i], ttl)

@@ -3,11 +3,14 @@ release: deletes every key of one lock that is still mine, even if others are lo
 the keys, if asked to. Then it hands the keys over to the first waiters of the lines, or wakes them.
 
 KEYS[1..n]  lock keys; there may be none, for a waiter that only leaves
-KEYS[n+1]   the fence key of the lock, if ARGV[4] is "1"
+KEYS[n+1…]  the houses of the keys that several may hold, if there are such keys; see
+            internal/script/shared.lua
+KEYS[…]     the fence key of the lock, if ARGV[4] is "1"
 KEYS[…]     lines, as internal/script/line.lua describes them; without any, nobody is woken. Keys
             are handed over only if each lock key has one
 ARGV[1]     token
-ARGV[2]     n; 1 if missing
+ARGV[2]     n; 1 if missing. If several may hold some of the keys: modes, as shared.lua describes it;
+            then each lock key has a line
 ARGV[3]     entry of the waiter that leaves the lines; "" or missing if none does
 ARGV[4]     "1" for a fence key; else "0" or missing
 ARGV[5]     a ticket, if that waiter steps back: it gives the keys up, but stands in all lines with
@@ -25,15 +28,18 @@ Returns     0       every key was mine and is deleted
             waiter was first, or where dead ones were first. A waiter that steps back is not
             served. It hands the keys over if the first waiter wants only deleted keys, is first
             in all their lines, is not late, has its subscription open on this server, and has
-            no fence key except KEYS[n+1], and if the guard is open: the keys then hold its value
-            with its ttl, and it is in no line any more. Otherwise it wakes that waiter. If nobody receives a message to
+            no fence key except that of the lock, and if the guard is open: the keys then hold its value
+            with its ttl, and it is in no line any more. Otherwise it wakes that waiter, and those
+            behind it who can share the key with it. If others still hold a key, it wakes only those
+            who can hold it beside them. If nobody receives a message to
             an open subscription, it serves the next waiter with another inbox and removes those
             before it; if there is no such waiter, they all stay. One call passes over about
             10,000 waiters and does not look behind those.
 Publishes   to redislock:inbox:‹inbox›, once for each waiter: its number, " granted ", time in µs,
             space and fencing token or 0, if it was handed its keys; its number, to a first waiter
             that was not; its number, " after " and ttl, to the next one if keys were handed over
-            for less than its interval; to the inbox of a waiter that steps back, if that had no mark, or one
+            for less than its interval, or to the first one if others hold the key for so long; to
+            the inbox of a waiter that steps back, if that had no mark, or one
             that had ended long ago, in some lines, its number, " marked ", the time, and after a space each, which these are among
             the lines, up to 1,000 a message
 Errors      what Redis says while it refuses all writes. What else it refuses to do about the lines
@@ -44,6 +50,7 @@ local guard -- see marker.lua; nil without a guard
 
 local KEYS, call, pcall = KEYS, redis.call, redis.pcall -- locals are faster to reach
 local deleted = {} -- by index
+local shared, left = {}, {} -- by index: whether others still hold a key; in how many ms their last hold ends, if that is news
 local queued = false -- somebody has a position in one of the lines
 
 -- Most locks are one key. GET returns an error for a key of another type.
@@ -58,7 +65,15 @@ end
 local CHUNK = 2000 -- keys a command: Lua unpacks 7,999 values in Redis, 5,114 in miniredis
 local token, n, leaver, fenced = ARGV[1], tonumber(ARGV[2] or 1), ARGV[3] ~= '' and ARGV[3], ARGV[4] == '1'
 local ticket = ARGV[5] ~= '' and ARGV[5] -- of a waiter that steps back
-local lines = fenced and n + 2 or n + 1 -- where they begin in KEYS
+local counter = n and n + 1 -- where the fence key is in KEYS
+local shares -- see shared.lua; nil if all keys are exclusive
+if not n then
+	local modes = ARGV[2]
+	n = tonumber(string.match(modes, '^%d+'))
+	-- include shared
+	counter = n + shares.count + 1
+end
+local lines = fenced and counter + 1 or counter -- where they begin in KEYS
 
 local lost -- what to return, if not 0
 for start = deleted[1] and 2 or 1, n, CHUNK do
@@ -70,6 +85,13 @@ for start = deleted[1] and 2 or 1, n, CHUNK do
 			count = count + 1
 			mine[count] = KEYS[index]
 			deleted[index] = true
+		elseif shares and stored == shares.mark and shares.limit[index] and not shares.wrong(index) then
+			if not shares.endOf(index) then
+				lost = lost or {}
+				lost[#lost + 1] = -index
+			end
+			deleted[index], left[index] = shares.leave(index)
+			shared[index] = not deleted[index]
 		elseif not stored and pcall('EXISTS', KEYS[index]) == 0 then
 			lost = lost or {}
 			lost[#lost + 1] = -index
@@ -133,15 +155,15 @@ local function handOver(waiter, indices)
 	if (tonumber(call('PUBSUB', 'NUMSUB', 'redislock:inbox:' .. waiter.inbox)[2]) or 0) == 0 then
 		return false
 	end
-	local fence, counter = '0', length > 0 and string.sub(rest, 1, length)
-	if counter then
-		local stored = fenced and counter == KEYS[n + 1] and (call('GET', KEYS[n + 1]) or '0')
+	local fence, name = '0', length > 0 and string.sub(rest, 1, length)
+	if name then
+		local stored = fenced and name == KEYS[counter] and (call('GET', KEYS[counter]) or '0')
 		local number = type(stored) == 'string' and string.find(stored, '^-?%d+$') and tonumber(stored)
 		if not number or number >= 9007199254740991 then
 			return false
 		end
 		fence = string.format('%.0f', math.max(number + 1, now)) -- '..' would write 1.76e+15
-		if call('SET', KEYS[n + 1], fence).err then
+		if call('SET', KEYS[counter], fence).err then
 			return false
 		end
 	end
@@ -176,28 +198,59 @@ for i = lines, #KEYS do
 		seen[KEYS[i]] = true
 	end
 	-- With another ticket, or gone, a waiter that was first may be so no more, and nobody else would tell the one who is.
-	stirred[i] = not leaver or deleted[i - lines + 1] or call('ZRANGEBYSCORE', KEYS[i], 0, '+inf', 'LIMIT', 0, 1)[1] == leaver
+	stirred[i] = not leaver or deleted[i - lines + 1] or shared[i - lines + 1] or call('ZRANGEBYSCORE', KEYS[i], 0, '+inf', 'LIMIT', 0, 1)[1] == leaver
 	if stepper then
 		if enter(KEYS[i], mark, call('ZSCORE', KEYS[i], mark.member)) then
 			made[#made + 1] = i - lines + 1
 		end
 		call('ZADD', KEYS[i], ticket, leaver)
+		local limit = shares and shares.limit[i - lines + 1]
+		if limit then
+			call('ZADD', KEYS[i], shareScore(limit, ticket), '=' .. stepper)
+		end
 	elseif leaver then
 		local failure = call('ZREM', KEYS[i], leaver)
 		failure = type(failure) == 'table' and failure.err or ''
 		if string.find(failure, 'READONLY') or string.find(failure, 'NOREPLICAS') or string.find(failure, 'MISCONF') then
 			return redis.error_reply(failure) -- Redis has deleted nothing either
 		end
+		forget(KEYS[i], { leaver })
 	end
 end
 if made[1] then
 	announce(stepper, inbox, made)
 end
+-- beside returns how many hold the key of the line KEYS[i], and the least of their limits, as far as this call knows.
+local function beside(i)
+	local seen = shared[i - lines + 1] and shares.look(i - lines + 1)
+	return seen and seen.count or 0, seen and seen.least or math.huge
+end
+
+-- fits reports whether the first waiter of a line can go, for all that is known. Behind a leaver, it can: it may not know when
+-- the key may be free.
+local function fits(i, waiter)
+	local count, least = beside(i)
+	local ends = left[i - lines + 1]
+	if leaver or count + 1 <= math.min(least, limitOf(KEYS[i], waiter)) then
+		return true
+	elseif ends and ends < waiter.life / 3 then
+		tell(waiter, ' after ' .. ends)
+	end
+	return false
+end
+
+-- parts reports whether one who leaves a line may have stood between waiters who can share the key: unless it would have
+-- shared it with all of them.
+local function parts(i, waiter)
+	local limit = shares and shares.limit[i - lines + 1]
+	return leaver and not stepper and limit ~= math.huge and limitOf(KEYS[i], waiter) > 1
+end
+
 while pending[1] do -- again for each inbox that turns out to be gone
 	local waiters, indices = {}, {}
 	for _, i in ipairs(pending) do
 		local waiter, removed = first(KEYS[i])
-		if waiter and waiter.id ~= stepper and (stirred[i] or removed) then
+		if waiter and waiter.id ~= stepper and (stirred[i] or removed or parts(i, waiter)) and fits(i, waiter) then
 			if not indices[waiter.id] then
 				waiters[#waiters + 1] = waiter
 				indices[waiter.id] = {}
@@ -213,6 +266,13 @@ while pending[1] do -- again for each inbox that turns out to be gone
 		elseif gone[waiter.inbox] and waiter.open or not tell(waiter, '') then
 			for _, i in ipairs(indices[waiter.id]) do
 				pending[#pending + 1] = i
+			end
+		else
+			for _, i in ipairs(indices[waiter.id]) do
+				if limitOf(KEYS[i], waiter) > 1 then
+					local count, least = beside(i)
+					wake(KEYS[i], count, least, math.huge)
+				end
 			end
 		end
 	end

@@ -32,6 +32,8 @@ func reserved(what, name string) error {
 	switch {
 	case strings.HasSuffix(name, keyname.LineSuffix):
 		return fault.Invalid("%s %q: names that end in %q are reserved", what, name, keyname.LineSuffix)
+	case strings.HasSuffix(name, keyname.HouseSuffix):
+		return fault.Invalid("%s %q: names that end in %q are reserved", what, name, keyname.HouseSuffix)
 	case name == keyname.GuardMarker:
 		return fault.Invalid("%s %q is reserved for the marker of a guard", what, name)
 	}
@@ -92,14 +94,56 @@ func FenceKey(fenceKey string, keys []string) error {
 }
 
 // Lines returns an error if one of the keys can have no line, so that nobody can wait for it.
-func Lines(keys []string) error {
+func Lines(keys []string) error { return lines(keys, "the line of Queue") }
+
+// lines is Lines with what has no place.
+func lines(keys []string, what string) error {
 	for _, key := range keys {
 		if !keyname.HasLine(key) {
 			return fault.Invalid("key %q has a brace but no hash tag, or repeats itself as its hash tag, so there is no place "+
-				"beside it for the line of Queue; name it without braces, or with a tag, as in {order:7}:stock", key)
+				"beside it for %s; name it without braces, or with a tag, as in {order:7}:stock", key, what)
 		}
 	}
 	return nil
+}
+
+// maxPermits bounds how many holders a key of Permits may have.
+const maxPermits = 1_000_000
+
+// Limits returns how many holders each of keys may have, 0 for no limit; nil if all of them are exclusive. It returns an
+// error if shared and permits cannot be used for keys.
+func Limits(keys, shared []string, permits map[string]int) ([]int, error) {
+	if len(shared)+len(permits) == 0 {
+		return nil, nil
+	}
+	index := make(map[string]int, len(keys))
+	limits := make([]int, len(keys))
+	for i, key := range keys {
+		index[key], limits[i] = i, 1
+	}
+	for _, key := range shared {
+		i, is := index[key]
+		if !is {
+			return nil, fault.Invalid("Shared names %q, which is not among the keys", key)
+		}
+		limits[i] = 0
+	}
+	for key, most := range permits {
+		i, is := index[key]
+		switch {
+		case !is:
+			return nil, fault.Invalid("Permits names %q, which is not among the keys", key)
+		case most < 1 || most > maxPermits:
+			return nil, fault.Invalid("Permits: %d holders of %q are not between 1 and %d", most, key, maxPermits)
+		case limits[i] == 0:
+			return nil, fault.Invalid("%q is in Shared and in Permits; a key can be in one of them", key)
+		}
+		limits[i] = most
+	}
+	if !slices.ContainsFunc(limits, func(n int) bool { return n != 1 }) {
+		return nil, nil
+	}
+	return limits, lines(keys, "the lines of its holders and waiters")
 }
 
 // HaveOneTag reports whether all keys, and the fence key if there is one, have the same hash tag. One key has.

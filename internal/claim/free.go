@@ -224,7 +224,7 @@ func (c *Claim) release(ctx context.Context) *transport.Call {
 	}
 	switch {
 	case told && c.Origin == Custom && !m.whole: // the other keys may be of an earlier hold, or of a later one
-		script.Limit(call, m.taken)
+		script.Limit(call, c.Keys.Only(m.taken))
 	case !told && c.FenceKey != "":
 		script.AndFence(call, c.FenceKey, leaver)
 	case leaver != "":

@@ -8,6 +8,10 @@ const (
 	// LineSuffix ends the names of the keys in which the library keeps its lines. No lock key may end in it.
 	LineSuffix = ":redislock:line"
 
+	// HouseSuffix ends the names of the keys in which the library keeps who holds a key that several may hold. No lock key
+	// may end in it.
+	HouseSuffix = ":redislock:house"
+
 	// GuardMarker is the key with which a guard notices that a Redis has forgotten: see internal/script/marker.lua. No lock
 	// key and no fence key may be it.
 	GuardMarker = "redislock:guard"
@@ -35,7 +39,10 @@ func HasLine(key string) bool {
 
 // WriteLine writes the name of the line of a key, if it can have one. On a Cluster, the line is in the slot of its key.
 // Its name begins with the key, so that an ACL by prefix covers both.
-func WriteLine(name *strings.Builder, key string) {
+func WriteLine(name *strings.Builder, key string) { writeBeside(name, key, LineSuffix) }
+
+// writeBeside writes the name of a key beside another one, if that can have one.
+func writeBeside(name *strings.Builder, key, suffix string) {
 	if !HasLine(key) {
 		return
 	}
@@ -45,12 +52,19 @@ func WriteLine(name *strings.Builder, key string) {
 		name.WriteString(key)
 		name.WriteByte('}')
 	}
-	name.WriteString(LineSuffix)
+	name.WriteString(suffix)
 }
 
 // LineOf returns the name of the line of a key, or "" if it can have none.
 func LineOf(key string) string {
 	var name strings.Builder
 	WriteLine(&name, key)
+	return name.String()
+}
+
+// HouseOf returns the name of the house of a key, or "" if it can have none. It can have one if it can have a line.
+func HouseOf(key string) string {
+	var name strings.Builder
+	writeBeside(&name, key, HouseSuffix)
 	return name.String()
 }

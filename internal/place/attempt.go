@@ -134,7 +134,7 @@ func (a *Attempt) Blocker(ctx context.Context) script.Blocker {
 	if closed := a.ClosedFor(); closed > 0 {
 		return script.Blocker{Closed: closed}
 	}
-	return a.Place.Blocker(ctx, a.Keys.Names, a.Token, a.Waiter.LastTicket())
+	return a.Place.Blocker(ctx, a.Keys, a.Token, a.Waiter.LastTicket())
 }
 
 // MaxBelated is how many grants in a row may come too late.

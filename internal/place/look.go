@@ -41,11 +41,12 @@ type Found struct {
 	TTL      time.Duration
 	Metadata string
 	Lost     []string // the keys that the token lacks; nil for none
+	Limits   []int    // how many holders each key may have, 0 for no limit; nil if all are exclusive
 }
 
 // Find makes l the lock that Attach has found.
 func (l *Lock) Find(p *Place, keys []string, token string, found Found) {
-	l.Begin(p, token, script.Box(keys), claim.Attached)
+	l.Begin(p, token, script.BoxShared(keys, found.Limits), claim.Attached)
 	l.Since = found.Since
 	l.SetMetadata(found.Metadata)
 	l.Lease = lease.Found(found.Since, found.TTL)
@@ -54,7 +55,7 @@ func (l *Lock) Find(p *Place, keys []string, token string, found Found) {
 // Attach looks whether the token has the keys. If some are missing, Attach returns an error that matches ErrLockNotHeld, and
 // Found.Lost.
 func (p *Place) Attach(ctx context.Context, keys []string, token string) (Found, error) {
-	call, err := p.ask(ctx, "attach", keys, p.set.Scripts.InspectOpen(keys))
+	call, err := p.ask(ctx, "attach", keys, p.set.Scripts.InspectOpen(keys, token))
 	if err != nil {
 		return Found{}, err
 	}
@@ -70,7 +71,7 @@ func (p *Place) Attach(ctx context.Context, keys []string, token string) (Found,
 	if err := p.LossError(loss, fault.ErrLockNotHeld); err != nil {
 		return Found{Lost: loss.Keys}, err
 	}
-	return Found{Since: call.Sent, TTL: ttl, Metadata: held[0].Metadata}, nil
+	return Found{Since: call.Sent, TTL: ttl, Metadata: held[0].Metadata, Limits: script.LimitsOf(held)}, nil
 }
 
 // maxLooks bounds how many groups of keys are inspected in parallel.
@@ -151,19 +152,18 @@ const (
 
 // Blocker asks what blocks an obtain with that token and ticket (0 for none). The Key of the answer is "" if nothing blocks
 // it any more, or if Redis does not answer in time.
-func (p *Place) Blocker(ctx context.Context, keys []string, token string, ticket int64) script.Blocker {
+func (p *Place) Blocker(ctx context.Context, keys script.Keys, token string, ticket int64) script.Blocker {
 	patience := explainPatience
 	if fault.Ended(ctx) != nil {
 		ctx, patience = context.WithoutCancel(ctx), explainGrace
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	keys = slices.SortedStableFunc(slices.Values(keys), script.LinesFirst)
-	c := p.set.Scripts.Blocker(keys, token, ticket)
+	c, names := p.set.Scripts.Blocker(keys, token, ticket)
 	c.Ctx = ctx
 	c, answered := p.Redis.DoAnew(ctx, c, nil)
 	if !answered || c.Err != nil {
 		return script.Blocker{}
 	}
-	return script.ReadBlocker(keys, c.Reply)
+	return script.ReadBlocker(names, c.Reply)
 }

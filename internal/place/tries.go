@@ -162,7 +162,7 @@ func (t *Tries) decline(ctx context.Context, since time.Time, taken []string) (a
 	if len(taken) == 0 { // all keys may belong to an earlier hold
 		return again, t.Failure
 	}
-	back := t.claim(script.Box(taken), claim.Rest{})
+	back := t.claim(t.Keys.Only(taken), claim.Rest{})
 	if fault.Ended(ctx) != nil { // Free would wait
 		back.Take(claim.Rest{Taken: taken})
 		back.Drop(ctx, claim.Terms{Why: claim.Late}, taken)

@@ -18,7 +18,7 @@ Returns     {time, listeners, silent, {i, …}, {number, lines, ms, …}}
             {i, …}     in line KEYS[n+i], the inbox has no mark, or one that had ended long ago
             {number, lines, ms, …}  each waiter of the inbox that is first in a line: in how many lines it
                        is so whose keys are free by now or within a third of the life, and when the
-                       last of these is
+                       last of these is. A key that it would share with those who hold it counts as free
             A line that is not a sorted set is left out.
 Publishes   to redislock:inbox:‹inbox›, once for each waiter of another inbox: its number, if it is
             the first live one of a line from which dead ones were removed
@@ -79,6 +79,9 @@ for i = 1, n do
 				firsts[#firsts + 1], found[number] = number, at
 			end
 			local left = tonumber(call('PTTL', KEYS[i])) or -1
+			if limitOf(line, waiter) > 1 and call('GET', KEYS[i]) == ' redislock:shared' then
+				left = 0 -- only obtain can tell whether there is room for it
+			end
 			if left ~= -1 and left < life * 1000 / 3 then
 				at.lines, at.ms = at.lines + 1, math.max(at.ms, left)
 			end

@@ -411,20 +411,20 @@ var _ = spec.DescribeOnRedis("The contract of", func(on *spec.Redis) {
 
 	Describe("blocker.lua", func() {
 		const before = "1795306246131123"
-		It("{i, value, ms, ahead}: another's, of which many wait ahead", func(ctx SpecContext) {
+		It("{i, value, ms, ahead, holders}: another's, of which many wait ahead", func(ctx SpecContext) {
 			set(ctx, "a", "t m")
 			set(ctx, "b", "other m d")
 			on.Client.Set(ctx, "c", "other", 0)
 			stand(ctx, "lb", 1795306246131122, "box/7 1 60000 0 t7 m", spec.FullLife, true)
 			stand(ctx, "lb", 1795306246131124, "box/8 1 60000 0 t8 m", spec.FullLife, true)
 			Expect(run(ctx, "blocker", "a b la lb", "t", 2, "0")).To(HaveExactElements(
-				int64(2), "other m d", BeNumerically("~", minute, 1000), int64(2)))
+				int64(2), "other m d", BeNumerically("~", minute, 1000), int64(2), none))
 			Expect(run(ctx, "blocker", "a b la lb", "t", 2, before)).To(ContainElement(int64(1)))
-			Expect(run(ctx, "blocker", "c", "t", 1, "0")).To(Equal(spec.List{int64(1), "other", int64(-1), none}))
+			Expect(run(ctx, "blocker", "c", "t", 1, "0")).To(Equal(spec.List{int64(1), "other", int64(-1), none, none}))
 		})
-		It(`{i, "", 0, ahead}: others wait for it`, func(ctx SpecContext) {
+		It(`{i, "", 0, ahead, 0}: others wait for it`, func(ctx SpecContext) {
 			stand(ctx, "lb", 1795306246131122, "box/7 1 60000 0 t7 m", spec.FullLife, true)
-			Expect(run(ctx, "blocker", "a b la lb", "t", 2, before)).To(Equal(spec.List{int64(2), "", none, int64(1)}))
+			Expect(run(ctx, "blocker", "a b la lb", "t", 2, before)).To(Equal(spec.List{int64(2), "", none, int64(1), none}))
 		})
 		It("0: nothing is in the way", func(ctx SpecContext) {
 			set(ctx, "a", "t m")

@@ -2,9 +2,11 @@
 fence: mints a fencing token for a lock that is held already, or raises the counter to one that was minted elsewhere.
 
 KEYS[1..n]  lock keys on this server; there may be none
-KEYS[n+1]   the fence key
+KEYS[n+1…]  the houses of the keys that several may hold, if there are such keys; see shared.lua
+KEYS[#KEYS] the fence key
 ARGV[1]     token
 ARGV[2]     the fencing token to raise the counter to; "0" to mint one
+ARGV[3]     modes, as shared.lua describes it, if several may hold some of the keys; else missing
 
 Returns     ‹number›  the counter; it is the new fencing token if one was minted
             0         nothing was written: a lock key is gone or another's
@@ -16,13 +18,21 @@ local CHUNK = 2000 -- keys a command: Lua unpacks 7,999 values in Redis, 5,114 i
 local KEYS, call = KEYS, redis.call -- locals are faster to reach
 local token, least = ARGV[1], tonumber(ARGV[2])
 local n = #KEYS - 1
-local fence = KEYS[n + 1]
+local fence = KEYS[#KEYS]
+
+local shares -- see shared.lua; nil if all keys are exclusive
+if ARGV[3] then
+	local modes = ARGV[3]
+	n = tonumber(string.match(modes, '^%d+'))
+	-- include shared
+end
 
 for first = 1, n, CHUNK do
 	local values = call('MGET', unpack(KEYS, first, math.min(first + CHUNK - 1, n)))
 	for i = 1, #values do
-		local stored = values[i]
-		if not stored or stored ~= token and string.sub(stored, 1, #token + 1) ~= token .. ' ' then
+		local index, stored = first + i - 1, values[i]
+		local mine = shares and stored == shares.mark and shares.limit[index] and shares.endOf(index)
+		if not stored or not mine and stored ~= token and string.sub(stored, 1, #token + 1) ~= token .. ' ' then
 			return 0
 		end
 	end

@@ -2,12 +2,16 @@
 inspect: what each key holds, how long it lasts, and how many wait for it.
 
 KEYS[1..n]  keys
+KEYS[n+1…]  the houses of all keys that can have one; see shared.lua
 KEYS[…]     the lines, as line.lua describes them, of the first of the keys in order; may be none
-ARGV[1]     n
+ARGV[1]     modes, as shared.lua describes it, with all keys that can have a house
 ARGV[2]     "1" to ask only while the guard is open; else "0" or missing
+ARGV[3]     the token of a holder who is shown first; "" or missing for none
 
 Returns     {value, ms, waiters, since, value, ms, waiters, since, …}  for each key in order:
-            value    nil if the key does not exist or is not a string
+            value    nil if the key does not exist or is not a string. If it is shared:
+                     {count, token, ms, limit, metadata, token, …}: how many hold it, and up to 100 of
+                     them, those who hold it for longest first; limit is 0 for none
             ms       the remaining ttl; -1 for a key without expiry, -2 if the key does not exist
             waiters  how many live waiters its line has; 0 for a key without a line
             since    the ticket of the first of them; 0 if there is none
@@ -27,7 +31,9 @@ if guard and ARGV[2] == '1' then
 	end
 end
 
-local n = tonumber(ARGV[1])
+local modes, token = ARGV[1], ARGV[3] or ''
+local n, shares = tonumber(string.match(modes, '^%d+')), nil
+-- include shared
 
 local now = call('TIME')
 now = math.floor((now[1] * 1000000 + now[2]) / 1000)
@@ -36,7 +42,7 @@ now = math.floor((now[1] * 1000000 + now[2]) / 1000)
 -- obtain, release or beat looks at it.
 local function waiting(line)
 	local live, count, first = {}, 0, nil
-	local marks = pcall('ZRANGEBYSCORE', line, '-inf', '(0', 'WITHSCORES') -- the key may not be a sorted set
+	local marks = pcall('ZRANGEBYSCORE', line, '-inf', '-3.8e15', 'WITHSCORES') -- the key may not be a sorted set
 	for i = 1, #marks, 2 do
 		local left = math.floor(-marks[i + 1] / 4096) - now
 		live[string.sub(marks[i], 2)] = left >= 0 and left <= math.floor(-marks[i + 1] % 4096 / 2) * 1000 + 1000
@@ -62,12 +68,17 @@ local held = {}
 for first = 1, n, CHUNK do
 	local values = call('MGET', unpack(KEYS, first, math.min(first + CHUNK - 1, n)))
 	for i = 1, #values do
-		local line, waiters, since = KEYS[n + first + i - 1], 0, 0
+		local index = first + i - 1
+		local line, waiters, since = KEYS[n + shares.count + index], 0, 0
+		if values[i] == shares.mark and shares.limit[index] and not shares.wrong(index) then
+			values[i] = shares.holders(index, 100)
+			table.insert(values[i], 1, shares.look(index, true).count + (shares.endOf(index) and 1 or 0))
+		end
 		if line then
 			waiters, since = waiting(line)
 		end
 		held[#held + 1] = values[i]
-		held[#held + 1] = call('PTTL', KEYS[first + i - 1])
+		held[#held + 1] = call('PTTL', KEYS[index])
 		held[#held + 1] = waiters
 		held[#held + 1] = since
 	end

@@ -2,6 +2,7 @@ package script
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/redislock/redislock/internal/fault"
@@ -12,7 +13,15 @@ import (
 // never change, because calls and their copies share them.
 type Keys struct {
 	Names []string
-	boxed []any // the names, and after them the lines, as arguments of a command
+	boxed []any // the names, and after them the lines, as arguments of a command; the last may be a *sharing
+}
+
+// sharing says which of Keys several may hold. It stands in Keys.boxed, so that the Keys of an exclusive lock have no room
+// for it.
+type sharing struct {
+	limits []int  // how many holders each key may have; 0 for no limit
+	modes  string // the same, as shared.lua describes it
+	houses []any  // of those keys, as arguments of a command
 }
 
 // Box returns keys for calls. It allocates the names of all lines in one piece.
@@ -34,15 +43,111 @@ func Box(names []string) Keys {
 	return Keys{names, boxed}
 }
 
+// BoxShared is Box for keys of which some may have several holders: limits says how many, 0 for no limit; nil if all keys are
+// exclusive. Each key with a limit other than 1 can have a line.
+func BoxShared(names []string, limits []int) Keys {
+	keys := Box(names)
+	if limits != nil {
+		keys.boxed = append(keys.boxed, newSharing(names, limits, func(i int) bool { return limits[i] != 1 }))
+	}
+	return keys
+}
+
+// BoxToLook is Box for a script that looks who holds the keys. limits says how the caller wants them; nil if all exclusively.
+func BoxToLook(names []string, limits []int) Keys {
+	keys := Box(names)
+	if limits == nil {
+		limits = slices.Repeat([]int{1}, len(names))
+	}
+	hasHouse := func(i int) bool { return keyname.HasLine(names[i]) }
+	keys.boxed = append(keys.boxed, newSharing(names, limits, hasHouse))
+	return keys
+}
+
+// newSharing names those keys as shared whose index is.
+func newSharing(names []string, limits []int, is func(int) bool) *sharing {
+	s := &sharing{limits: limits}
+	modes := strconv.AppendInt(nil, int64(len(names)), 10)
+	for i, limit := range limits {
+		if is(i) {
+			s.houses = append(s.houses, keyname.HouseOf(names[i]))
+			modes = append(strconv.AppendInt(append(modes, ' '), int64(i+1), 10), '=')
+			modes = strconv.AppendInt(modes, int64(limit), 10)
+		}
+	}
+	s.modes = string(modes)
+	return s
+}
+
+// sharing returns which of the keys several may hold; nil if all are exclusive.
+func (k Keys) sharing() *sharing {
+	if len(k.boxed) == 0 {
+		return nil
+	}
+	s, _ := k.boxed[len(k.boxed)-1].(*sharing)
+	return s
+}
+
+// Limits returns how many holders each key may have, 0 for no limit; nil if all keys are exclusive.
+func (k Keys) Limits() []int {
+	if s := k.sharing(); s != nil {
+		return s.limits
+	}
+	return nil
+}
+
+// Only returns the keys with these names, each once.
+func (k Keys) Only(names []string) Keys {
+	names = Unique(names)
+	s := k.sharing()
+	if s == nil {
+		return Box(names)
+	}
+	limits, shared := make([]int, len(names)), false
+	for i, name := range names {
+		limits[i] = s.limits[slices.Index(k.Names, name)]
+		shared = shared || limits[i] != 1
+	}
+	if !shared {
+		return Box(names)
+	}
+	return BoxShared(names, limits)
+}
+
+// held returns KEYS without the fence key and the lines, and what says to a script how many lock keys these are.
+func (k Keys) held() (keys []any, n any) {
+	if s := k.sharing(); s != nil {
+		return slices.Concat(k.args(), s.houses), s.modes
+	}
+	return k.args(), len(k.Names)
+}
+
 // WithoutLines returns the keys for a call that does not look at lines.
-func (k Keys) WithoutLines() Keys { return Keys{k.Names, k.args()} }
+func (k Keys) WithoutLines() Keys {
+	if s := k.sharing(); s != nil {
+		return Keys{k.Names, append(slices.Clone(k.args()), s)}
+	}
+	return Keys{k.Names, k.args()}
+}
 
 // OnlyLines returns the lines of the keys without the keys.
-func (k Keys) OnlyLines() Keys { return Keys{nil, k.lines()} }
+func (k Keys) OnlyLines() Keys {
+	if s := k.sharing(); s != nil {
+		_, modes, _ := strings.Cut(s.modes, " ")
+		return Keys{nil, append(slices.Clone(k.lines()), &sharing{s.limits, "0 " + modes, s.houses})}
+	}
+	return Keys{nil, k.lines()}
+}
 
 func (k Keys) args() []any { return k.boxed[:len(k.Names):len(k.Names)] }
 
-func (k Keys) lines() []any { return k.boxed[len(k.Names):] }
+func (k Keys) lines() []any {
+	end := len(k.boxed)
+	if k.sharing() != nil {
+		end--
+	}
+	return k.boxed[len(k.Names):end:end]
+}
 
 // maxKeys is the largest number of keys of one script. Redis serves no other caller while a script runs, which takes 2 to 8
 // s with so many keys. With more keys, go-redis gives up after its ReadTimeout of 3 s and sends the script again, three

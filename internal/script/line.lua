@@ -12,6 +12,9 @@ value    what its keys will hold: token, or token, a space and metadata
 It has a mark for each inbox with such waiters, "~‹inbox›", whose score is minus
    deadline in ms * 4096 + life in s * 2 + 1 if the subscription is open
 
+In the line of a key that it would share, as shared.lua describes it, a waiter has a third member, "=‹inbox›/‹number›". Its
+score is minus its ticket if it has no limit there, else minus the limit. Such a waiter wants "00".
+
 All waiters of an inbox are live until the deadline, unless that is further away than the life plus a second. Who removes a
 waiter that is not live removes the mark as well, and who makes a mark tells the inbox. So the inbox knows whose entries
 may be missing: those that were written before the mark was made. If it says that some of these waiters may have left, they
@@ -66,6 +69,27 @@ local function read(line, entry)
 	return waiter
 end
 
+-- limitOf returns how many holders a waiter would let the key of a line have, itself included.
+local function limitOf(line, waiter)
+	local score = string.find(waiter.entry, '^%S+ 00 ') and tonumber(call('ZSCORE', line, '=' .. waiter.id) or 1) or 1
+	return score < -1000000 and math.huge or math.abs(score)
+end
+
+-- shareScore returns the score of a third member.
+local function shareScore(limit, ticket)
+	return limit == math.huge and '-' .. ticket or string.format('-%.0f', limit)
+end
+
+-- forget removes the third members of those whose entries are among these members.
+local function forget(line, members)
+	for i = 1, #members do
+		local id = string.match(members[i], '^(%S+) 00 ')
+		if id then
+			call('ZREM', line, '=' .. id)
+		end
+	end
+end
+
 -- hasEnded reports whether a mark with that score has ended so long ago that it must not be renewed.
 local function hasEnded(score) return math.floor(-tonumber(score) / 4096) - moment < -5000 end
 
@@ -86,6 +110,7 @@ local function enter(line, mark, old)
 		end
 		if out[1] then
 			removed = tonumber(call('ZREM', line, unpack(out))) or 0
+			forget(line, out)
 		end
 		position, budget = position + #found - removed, budget - #found
 		if #found < CHUNK then
@@ -93,7 +118,7 @@ local function enter(line, mark, old)
 		end
 	end
 	if made then
-		local ended = call('ZRANGEBYSCORE', line, string.format('(%.0f', -(moment - 5000) * 4096), '(0', 'LIMIT', '0', CHUNK)
+		local ended = call('ZRANGEBYSCORE', line, string.format('(%.0f', -(moment - 5000) * 4096), '-3.8e15', 'LIMIT', '0', CHUNK)
 		if ended[1] then
 			call('ZREM', line, unpack(ended))
 		end
@@ -150,6 +175,7 @@ local function first(line)
 				position = position + (last - i + 1) / 2
 			end
 		end
+		forget(line, out)
 		if waiter then
 			return waiter, removed
 		end
@@ -176,6 +202,29 @@ local function tell(waiter, message)
 		gone[waiter.inbox] = gone[waiter.inbox] or waiter.open and told[waiter.id] == 0
 	end
 	return not (waiter.open and told[waiter.id] == 0)
+end
+
+-- wake tells the first waiters of a line who can hold its key together, beside so many holders of which the strictest lets
+-- it have so many. It tells no more than limit.
+local function wake(line, count, least, limit)
+	local position, same = 0, nil
+	repeat
+		local found = call('ZRANGEBYSCORE', line, '0', '+inf', 'LIMIT', position, 100)
+		for i = 1, #found do
+			local waiter = read(line, found[i])
+			if stands(waiter) then
+				local own = limitOf(line, waiter)
+				same = same or own
+				if own ~= same or count + 1 > math.min(own, least) or limit <= 0 then
+					return
+				end
+				if tell(waiter, '') then
+					count, limit = count + 1, limit - 1
+				end
+			end
+		end
+		position, most = position + #found, most - #found
+	until not found[1] or most <= 0
 end
 
 -- announce tells an inbox that a call of this waiter has made its marks in the lines of these keys, 1,000 a message.

@@ -2,6 +2,7 @@ package script
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -12,7 +13,11 @@ import (
 
 // TTL returns a call that asks for the least remaining ttl of the keys.
 func (s *Scripts) TTL(token string, keys Keys) *transport.Call {
-	return &transport.Call{Script: s.pttl, Keys: keys.args(), Token: token}
+	c := &transport.Call{Script: s.pttl, Keys: keys.args(), Token: token}
+	if shared := keys.sharing(); shared != nil {
+		c.Keys, c.Args = slices.Concat(c.Keys, shared.houses), []any{shared.modes}
+	}
+	return c
 }
 
 // ReadTTL reads a reply of pttl. It returns 0 if a key is not mine, and the longest Duration if no key has an expiry.
@@ -34,25 +39,35 @@ type Held struct {
 	Gone            bool          // the key does not exist
 	Waiters         int
 	Since           time.Time // when the first waiter came; zero without waiters
+	Holders         []Holder  // of a shared key, at most 100; nil for others. The fields above are those of the first one
+	Count           int       // how many hold a shared key
+}
+
+// Holder is one of those who hold a shared key.
+type Holder struct {
+	Token, Metadata string
+	TTL             time.Duration
+	Limit           int // how many holders it lets the key have; 0 for no limit
 }
 
 // Inspect returns a call that asks what keys hold. If lines is set, it also asks how many wait for them. Then the keys must
 // be in the order of LinesFirst.
 func (s *Scripts) Inspect(names []string, lines bool) *transport.Call {
-	keys := Box(names)
-	c := &transport.Call{Script: s.inspect, Keys: keys.args(), Args: []any{len(names)}}
+	keys := BoxToLook(names, nil)
+	c := &transport.Call{Script: s.inspect}
+	var modes any
+	c.Keys, modes = keys.held()
+	c.Args = []any{modes}
 	if lines {
 		c.Spare = keys.lines()
 	}
 	return c
 }
 
-// InspectOpen is Inspect for the keys of a lock, but only while the guard is open.
-func (s *Scripts) InspectOpen(names []string) *transport.Call {
+// InspectOpen is Inspect for the keys of a lock with that token, but only while the guard is open.
+func (s *Scripts) InspectOpen(names []string, token string) *transport.Call {
 	c := s.Inspect(names, false)
-	if s.Guard.IsSet() {
-		c.Args = append(c.Args, "1")
-	}
+	c.Args = append(c.Args, flag(s.Guard.IsSet()), token)
 	return c
 }
 
@@ -81,6 +96,9 @@ func ReadHeld(keys []string, reply any) ([]Held, error) {
 			h.TTL = remaining(left)
 		}
 		h.Token, h.Metadata = split(value)
+		if parts, _ := values[4*i].([]any); len(parts) > 0 {
+			h.readHolders(parts)
+		}
 		waiters, _ := values[4*i+2].(int64)
 		h.Waiters = int(waiters)
 		if ticket, _ := values[4*i+3].(int64); ticket > 0 {
@@ -88,6 +106,24 @@ func ReadHeld(keys []string, reply any) ([]Held, error) {
 		}
 	}
 	return all, nil
+}
+
+// readHolders reads what inspect says of a shared key.
+func (h *Held) readHolders(parts []any) {
+	count, _ := parts[0].(int64)
+	h.Count = int(count)
+	for parts = parts[1:]; len(parts) >= 4; parts = parts[4:] {
+		var one Holder
+		one.Token, _ = parts[0].(string)
+		left, _ := parts[1].(int64)
+		limit, _ := parts[2].(int64)
+		one.TTL, one.Limit = remaining(left), int(limit)
+		one.Metadata, _ = parts[3].(string)
+		h.Holders = append(h.Holders, one)
+	}
+	if len(h.Holders) > 0 {
+		h.Token, h.Metadata = h.Holders[0].Token, h.Holders[0].Metadata
+	}
 }
 
 // remaining returns the ttl of a key that exists: -1 without expiry, and never 0, because 0 means that nobody holds the key.
@@ -110,8 +146,12 @@ func split(value string) (token, metadata string) {
 func ReadOwned(keys []string, held []Held, token string) (l Loss, ttl time.Duration) {
 	l.Total, ttl = len(keys), math.MaxInt64
 	for i, key := range held {
+		shared := len(key.Holders) > 0
+		if shared {
+			key.TTL = key.Holders[0].TTL
+		}
 		switch {
-		case key.Gone:
+		case key.Gone || shared && key.Token != token:
 			l.Keys = append(l.Keys, keys[i])
 		case key.Token != token:
 			l.Keys = append(l.Keys, keys[i])
@@ -125,6 +165,19 @@ func ReadOwned(keys []string, held []Held, token string) (l Loss, ttl time.Durat
 	return l, ttl
 }
 
+// LimitsOf returns the limits of the first holder of each key, as BoxShared takes them; nil if all keys are exclusive.
+func LimitsOf(held []Held) (limits []int) {
+	for i, key := range held {
+		if len(key.Holders) > 0 {
+			if limits == nil {
+				limits = slices.Repeat([]int{1}, len(held))
+			}
+			limits[i] = key.Holders[0].Limit
+		}
+	}
+	return limits
+}
+
 // Blocker is what blocks an obtain. Its fields are those of RefusedError in the root.
 type Blocker struct {
 	Key      string        // "" if nothing blocks it
@@ -132,22 +185,30 @@ type Blocker struct {
 	Metadata string        // of its holder
 	TTL      time.Duration // of Key; -1 without expiry, 0 if nobody holds it
 	Ahead    int           // how many callers wait in line for Key before this one
+	Holders  int           // how many others hold Key, if it is shared; else 0
 	Closed   time.Duration // for how long a guard refuses every obtain; 0 if that is not the reason
 }
 
-// Blocker returns a call that asks what blocks an obtain with this token and ticket (0 for none). The keys must be in the
-// order of LinesFirst.
-func (s *Scripts) Blocker(names []string, token string, ticket int64) *transport.Call {
-	keys := Box(names)
-	return &transport.Call{
-		Script: s.blocker, Keys: keys.args(), Spare: keys.lines(), Token: token, Args: []any{len(names), ticket},
+// Blocker returns a call that asks what blocks an obtain of these keys with this token and ticket (0 for none), and the keys in
+// the order of the script.
+func (s *Scripts) Blocker(keys Keys, token string, ticket int64) (c *transport.Call, names []string) {
+	names = slices.SortedStableFunc(slices.Values(keys.Names), LinesFirst)
+	limits := keys.Limits()
+	if limits != nil {
+		limits = keys.Only(names).Limits()
 	}
+	looked := BoxToLook(names, limits)
+	c = &transport.Call{Script: s.blocker, Spare: looked.lines(), Token: token}
+	var modes any
+	c.Keys, modes = looked.held()
+	c.Args = []any{modes, ticket}
+	return c, names
 }
 
 // ReadBlocker reads a reply of blocker for these keys.
 func ReadBlocker(keys []string, reply any) Blocker {
 	parts, _ := reply.([]any)
-	if len(parts) != 4 {
+	if len(parts) != 5 {
 		return Blocker{}
 	}
 	i, _ := parts[0].(int64)
@@ -157,7 +218,8 @@ func ReadBlocker(keys []string, reply any) Blocker {
 	if i < 1 || int(i) > len(keys) {
 		return Blocker{}
 	}
-	b := Blocker{Key: keys[i-1], Ahead: int(ahead)}
+	holders, _ := parts[4].(int64)
+	b := Blocker{Key: keys[i-1], Ahead: int(ahead), Holders: int(holders)}
 	if b.Token, b.Metadata = split(value); value != "" || left != 0 { // an empty value has a ttl
 		b.TTL = remaining(left)
 	}
@@ -201,7 +263,10 @@ func ReadWaiters(reply any) ([]Waiter, error) {
 			marks[inbox] = readMark(int64(-score))
 			continue
 		}
-		id, rest, _ := strings.Cut(member, " ")
+		id, rest, is := strings.Cut(member, " ")
+		if !is { // what a waiter would share
+			continue
+		}
 		inbox, _, _ := strings.Cut(id, "/")
 		if m := marks[inbox]; m.live(now) {
 			w := Waiter{Process: processOf(inbox), Since: time.UnixMicro(int64(score)), Late: m.late(now)}

@@ -21,8 +21,8 @@ type Obtain struct {
 
 // Obtain makes c a call that acquires all keys or none. The caller takes no position in line: see AndWait.
 func (s *Scripts) Obtain(c *transport.Call, o *Obtain) {
-	n := len(o.Keys.Names)
-	c.Script, c.Keys, c.Spare, c.Token = s.obtain, o.Keys.args(), o.Keys.lines(), o.Token
+	keys, n := o.Keys.held()
+	c.Script, c.Keys, c.Spare, c.Token = s.obtain, keys, o.Keys.lines(), o.Token
 	var fenced any = "0" // a constant costs no allocation
 	if o.FenceKey != "" {
 		c.Keys = append(c.Keys, o.FenceKey)
@@ -36,7 +36,7 @@ func (s *Scripts) Obtain(c *transport.Call, o *Obtain) {
 	if replaces {
 		c.Args = append(c.Args, "1")
 	}
-	c.Simple = n == 1 && len(c.Spare) == 1 && o.FenceKey == "" && !replaces
+	c.Simple = n == any(1) && len(c.Spare) == 1 && o.FenceKey == "" && !replaces
 }
 
 // AndWait makes an obtain take a position in line if it is refused, with this entry and the ticket of the waiter. A waiter
@@ -82,6 +82,9 @@ func (o *Obtain) Entry() string {
 	value := o.Token
 	if metadata != "" {
 		value += " " + metadata
+	}
+	if o.Keys.sharing() != nil { // see line.lua
+		return fmt.Sprintf(" 00 %d %d %s%s", o.TTL.Milliseconds(), len(o.FenceKey), o.FenceKey, value)
 	}
 	return fmt.Sprintf(" %d %d %d %s%s", wants, o.TTL.Milliseconds(), len(o.FenceKey), o.FenceKey, value)
 }
@@ -170,8 +173,15 @@ func keysAt(keys []string, list any) (at []string, ok bool) {
 // Fence returns a call that raises the fence counter to least, or mints a fencing token if least is 0. It does either only
 // if the token has all keys.
 func (s *Scripts) Fence(token string, keys Keys, fenceKey string, least int64) *transport.Call {
-	c := &transport.Call{Script: s.fence, Keys: append(keys.args(), fenceKey), Token: token}
+	c := &transport.Call{Script: s.fence, Token: token}
 	c.SetArgs(least)
+	if len(keys.boxed) > 0 {
+		var n any
+		if c.Keys, n = keys.held(); keys.sharing() != nil {
+			c.Args = append(c.Args, n)
+		}
+	}
+	c.Keys = append(c.Keys, fenceKey)
 	return c
 }
 

@@ -1,6 +1,7 @@
 package script
 
 import (
+	"slices"
 	"time"
 
 	"github.com/redislock/redislock/internal/transport"
@@ -8,9 +9,11 @@ import (
 
 // Release returns a call that releases the keys, and serves or wakes the first waiters in their lines.
 func (s *Scripts) Release(token string, keys Keys) *transport.Call {
-	c := &transport.Call{Script: s.release, Keys: keys.args(), Spare: keys.lines(), Token: token}
+	c := &transport.Call{Script: s.release, Spare: keys.lines(), Token: token}
+	var n any
+	c.Keys, n = keys.held()
 	c.Simple = len(c.Keys) == 1 && len(c.Spare) == 1
-	c.SetArgs(len(c.Keys))
+	c.SetArgs(n)
 	return c
 }
 
@@ -33,9 +36,10 @@ func AndStepBack(c *transport.Call, entry string, ticket int64, m Mark) {
 }
 
 // Limit makes a release that was made for more keys release only these.
-func Limit(c *transport.Call, names []string) {
-	keys := Box(Unique(names))
-	c.Keys, c.Spare, c.Args = keys.args(), keys.lines(), []any{len(keys.Names)}
+func Limit(c *transport.Call, keys Keys) {
+	var n any
+	c.Keys, n = keys.held()
+	c.Spare, c.Args = keys.lines(), []any{n}
 	c.Simple = false // there may be more than one key now
 }
 
@@ -54,6 +58,10 @@ func (s *Scripts) Refresh(token string, keys Keys, ttl time.Duration, metadata, 
 	}
 	if s.Guard.IsSet() {
 		c.Args = append(c.Args, kept)
+	}
+	if shared := keys.sharing(); shared != nil {
+		c.Keys = slices.Concat(c.Keys, shared.houses)
+		c.Args = append(c.Args[:3:3], kept, shared.modes)
 	}
 	return c
 }

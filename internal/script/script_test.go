@@ -168,11 +168,11 @@ func TestGuardedCalls(t *testing.T) {
 		inspect      []any
 		inspectLines []any
 	}{
-		{scripts, []any{int64(60000), "new", "1"}, []any{2}, []any{2}},
-		{guarded, []any{int64(60000), "new", "1", "kept"}, []any{2, "1"}, []any{2}},
+		{scripts, []any{int64(60000), "new", "1"}, []any{"2 1=1 2=1", "0", "T"}, []any{"2 1=1 2=1"}},
+		{guarded, []any{int64(60000), "new", "1", "kept"}, []any{"2 1=1 2=1", "1", "T"}, []any{"2 1=1 2=1"}},
 	} {
 		want(t, "refresh", test.scripts.Refresh("T", keys, time.Minute, "new", "kept", true).Args, test.refresh)
-		want(t, "inspect for Attach", test.scripts.InspectOpen(keys.Names).Args, test.inspect)
+		want(t, "inspect for Attach", test.scripts.InspectOpen(keys.Names, "T").Args, test.inspect)
 		want(t, "inspect", test.scripts.Inspect(keys.Names, true).Args, test.inspectLines)
 	}
 }
@@ -227,11 +227,11 @@ func TestReadBlocker(t *testing.T) {
 		reply any
 		want  script.Blocker
 	}{
-		{[]any{int64(2), "T who", int64(900), int64(3)},
-			script.Blocker{Key: "b", Token: "T", Metadata: "who", TTL: 900 * time.Millisecond, Ahead: 3}},
-		{[]any{int64(1), "", int64(0), int64(1)}, script.Blocker{Key: "a", Ahead: 1}},
-		{[]any{int64(1), "", int64(-1), int64(0)}, script.Blocker{Key: "a", TTL: -1}},
-		{[]any{int64(0), "", int64(0), int64(0)}, script.Blocker{}},
+		{[]any{int64(2), "T who", int64(900), int64(3), int64(2)},
+			script.Blocker{Key: "b", Token: "T", Metadata: "who", TTL: 900 * time.Millisecond, Ahead: 3, Holders: 2}},
+		{[]any{int64(1), "", int64(0), int64(1), int64(0)}, script.Blocker{Key: "a", Ahead: 1}},
+		{[]any{int64(1), "", int64(-1), int64(0), int64(0)}, script.Blocker{Key: "a", TTL: -1}},
+		{[]any{int64(0), "", int64(0), int64(0), int64(0)}, script.Blocker{}},
 		{int64(0), script.Blocker{}},
 	} {
 		want(t, "blocker", script.ReadBlocker(keys, test.reply), test.want)
@@ -315,7 +315,7 @@ func TestKeys(t *testing.T) {
 	only := scripts.Release("T", keys.OnlyLines())
 	want(t, "only lines", []any{len(only.Keys), only.Spare}, []any{0, c.Spare})
 	want(t, "unique", script.Unique([]string{"b", "a", "b"}), []string{"b", "a"})
-	script.Limit(c, []string{"a", "a"})
+	script.Limit(c, keys.Only([]string{"a", "a"}))
 	want(t, "limited", []any{c.Keys, c.Args}, []any{[]any{"a"}, []any{1}})
 }
 

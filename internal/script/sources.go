@@ -28,6 +28,8 @@ var (
 
 	//go:embed line.lua
 	lineSource string // the rules of the line, which obtain, release and beat include
+	//go:embed shared.lua
+	sharedSource string // the rules of keys that several may hold, which obtain, release, refresh and pttl include
 	//go:embed marker.lua
 	guardSource string // the check of a guard, which all scripts include that obey one
 )
@@ -39,5 +41,6 @@ func complete(source string, guard Guard) string {
 		check = guardSource
 	}
 	source = strings.Replace(source, "-- include line\n", lineSource, 1)
+	source = strings.Replace(source, "-- include shared\n", sharedSource, 1)
 	return strings.Replace(source, "-- include marker\n", check, 1)
 }

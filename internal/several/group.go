@@ -68,20 +68,26 @@ func NewQuorum(all []*place.Place, set *place.Config) *Group {
 	return g
 }
 
-// With returns the servers of a quorum for a lock with these keys.
-func (g *Group) With(keys []string) (*Group, error) {
+// With returns the servers of a quorum for a lock with these keys. limits says how many holders each of them may have, as
+// script.BoxShared takes it.
+func (g *Group) With(keys []string, limits []int) (*Group, error) {
 	if err := script.TooMany(len(keys)); err != nil {
 		return nil, err
 	}
-	boxed := script.Box(keys)
+	boxed := script.BoxShared(keys, limits)
+	return g.with(func(int) script.Keys { return boxed }), nil
+}
+
+// with returns the places with other keys. keys returns those of a place.
+func (g *Group) with(keys func(i int) script.Keys) *Group {
 	own := *g
 	own.all = make([]*site, len(g.all))
-	for i, server := range g.all {
-		here := *server
-		here.keys = boxed
+	for i, place := range g.all {
+		here := *place
+		here.keys = keys(i)
 		own.all[i] = &here
 	}
-	return &own, nil
+	return &own
 }
 
 // Places returns each place without keys.
@@ -98,9 +104,10 @@ func (g *Group) HasRing() bool {
 	return slices.ContainsFunc(g.all, func(s *site) bool { return s.IsRing() })
 }
 
-// NewSlots returns the slots of the keys as places. All callers have them in the same order, so callers who acquire them
+// NewSlots returns the slots of the keys as places. limits is as for With. All callers have them in the same order, so callers who acquire them
 // one after the other cannot wait for each other in a circle.
-func NewSlots(at *place.Place, keys []string, set *place.Config) (*Group, error) {
+func NewSlots(at *place.Place, keys []string, limits []int, set *place.Config) (*Group, error) {
+	all := script.BoxShared(keys, limits)
 	groups := transport.GroupBySlot(keys)
 	g := &Group{need: len(groups), set: set}
 	for _, group := range groups {
@@ -111,7 +118,7 @@ func NewSlots(at *place.Place, keys []string, set *place.Config) (*Group, error)
 		for i, at := range group {
 			names[i] = keys[at]
 		}
-		here := &site{Place: at, keys: script.Box(names), name: fault.Describe(names), health: &health.Server{}}
+		here := &site{Place: at, keys: all.Only(names), name: fault.Describe(names), health: &health.Server{}}
 		g.all = append(g.all, here)
 	}
 	slices.SortFunc(g.all, func(a, b *site) int {

@@ -81,6 +81,10 @@ func (g *Group) majority(views []*script.Held) (v View) {
 	if s.Waiters == 0 {
 		s.Since = time.Time{}
 	}
+	if holders := g.holders(views); len(holders) > 0 {
+		s.Holders, s.Count, s.Token, s.Metadata, s.TTL = holders, len(holders), holders[0].Token, holders[0].Metadata, holders[0].TTL
+		return v
+	}
 	if len(same) >= g.need {
 		slices.SortFunc(same, func(a, b *script.Held) int { return cmp.Compare(uint64(b.TTL), uint64(a.TTL)) }) // -1 is for ever
 		s.Token, s.TTL = same[0].Token, same[g.need-1].TTL
@@ -96,6 +100,31 @@ func (g *Group) majority(views []*script.Held) (v View) {
 		}
 	}
 	return v
+}
+
+// holders returns who holds a shared key at a majority of the servers, those first who hold it there for longest.
+func (g *Group) holders(views []*script.Held) (all []script.Holder) {
+	found := map[string][]script.Holder{} // by token
+	for _, view := range views {
+		for i := 0; view != nil && i < len(view.Holders); i++ {
+			found[view.Holders[i].Token] = append(found[view.Holders[i].Token], view.Holders[i])
+		}
+	}
+	longest := func(a, b script.Holder) int { return cmp.Compare(b.TTL, a.TTL) }
+	for _, same := range found {
+		if len(same) >= g.need {
+			slices.SortFunc(same, longest)
+			var metadata []string
+			for _, one := range same {
+				metadata = append(metadata, one.Metadata)
+			}
+			one := same[g.need-1]
+			one.Metadata = mostCommon(metadata)
+			all = append(all, one)
+		}
+	}
+	slices.SortFunc(all, longest)
+	return all
 }
 
 // mostCommon returns the metadata that most places have; of several, the first. A place that has missed a Refresh, or got an
@@ -148,10 +177,7 @@ func (g *Group) Attach(ctx context.Context, keys []string, token string) (*Lock,
 
 		err error // that the token does not have all keys; nil if it does
 	}
-	l := newLock(ctx, g, keys, token)
-	var requests []majority.Request
-	l.lock, requests = majority.Attaching(len(g.all), g.need, time.Now())
-	said := l.newPoll()
+	began := time.Now()
 	absent := make([]error, len(g.all)) // by server: why it has not answered; it may hold the keys
 	answers, err := askMajority(ctx, g, "attach", keys, func(ask context.Context, i int) (finding, error) {
 		here := g.all[i]
@@ -167,6 +193,17 @@ func (g *Group) Attach(ctx context.Context, keys []string, token string) (*Lock,
 	if err != nil {
 		return nil, err
 	}
+	l := newLock(ctx, g.with(func(i int) script.Keys {
+		for _, found := range slices.Insert(slices.Clone(answers), 0, answers[i]) { // at a server of a quorum, all keys are alike
+			if found != nil && found.err == nil && (found == answers[i] || g.quorum) {
+				return script.BoxShared(g.all[i].keys.Names, found.Limits)
+			}
+		}
+		return g.all[i].keys
+	}), keys, token)
+	var requests []majority.Request
+	l.lock, requests = majority.Attaching(len(g.all), g.need, began)
+	said := l.newPoll()
 	var metadata []string
 	for i, found := range answers {
 		var a answer // if the place has not answered, the next call asks it

@@ -1,0 +1,148 @@
+package redislock_test
+
+import (
+	"context"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"github.com/redislock/redislock"
+
+	"github.com/redislock/redislock/internal/testing/spec"
+)
+
+var (
+	readers = &redislock.Options{Shared: []string{"a"}}
+	pool    = &redislock.Options{Permits: map[string]int{"a": 2}}
+)
+
+// queued returns the options for a waiter in line.
+func queued(opt *redislock.Options) *redislock.Options {
+	some := *opt
+	some.Queue = true
+	return &some
+}
+
+var _ = spec.DescribeOnRedis("Keys that several may hold", func(on *spec.Redis) {
+	var locks *redislock.Client
+
+	BeforeEach(func() {
+		locks = redislock.New(on.Client)
+		DeferCleanup(locks.Close)
+	})
+	refused := func(ctx context.Context, opt *redislock.Options, keys ...string) {
+		GinkgoHelper()
+		_, err := locks.ObtainMulti(ctx, keys, time.Minute, opt)
+		Expect(err).To(MatchError(redislock.ErrNotObtained))
+	}
+	release := func(ctx context.Context, all ...*redislock.Lock) {
+		GinkgoHelper()
+		for _, lock := range all {
+			Expect(lock.Release(ctx)).To(Succeed())
+		}
+	}
+
+	It("are shared by readers, and exclude a writer", func(ctx SpecContext) {
+		one := spec.Obtain(ctx, locks, time.Minute, readers, "a")
+		two := spec.Obtain(ctx, locks, time.Hour, readers, "a")
+		refused(ctx, nil, "a")
+		release(ctx, one)
+		refused(ctx, nil, "a")
+		release(ctx, two)
+		writer := spec.Obtain(ctx, locks, time.Minute, nil, "a")
+		refused(ctx, readers, "a")
+		release(ctx, writer)
+		Expect(on.Keys(ctx)).To(BeEmpty())
+	})
+
+	It("have as many holders as any of them allows", func(ctx SpecContext) {
+		one := spec.Obtain(ctx, locks, time.Minute, pool, "a")
+		two := spec.Obtain(ctx, locks, time.Minute, &redislock.Options{Permits: map[string]int{"a": 3}}, "a")
+		refused(ctx, &redislock.Options{Permits: map[string]int{"a": 3}}, "a")
+		refused(ctx, readers, "a")
+		release(ctx, one)
+		three := spec.Obtain(ctx, locks, time.Minute, readers, "a")
+		four := spec.Obtain(ctx, locks, time.Minute, readers, "a")
+		refused(ctx, readers, "a")
+		release(ctx, two, three, four)
+		Expect(on.Keys(ctx)).To(BeEmpty())
+	})
+
+	It("are part of one lock with exclusive ones, all or none", func(ctx SpecContext) {
+		mix := &redislock.Options{Shared: []string{"{q}:catalog"}, Permits: map[string]int{"{q}:gpu": 1}, Metadata: "me"}
+		one := spec.Obtain(ctx, locks, time.Minute, mix, "{q}:account", "{q}:catalog", "{q}:gpu")
+		mix = &redislock.Options{Shared: []string{"{q}:catalog"}, Permits: map[string]int{"{q}:gpu": 2}}
+		refused(ctx, mix, "{q}:other", "{q}:catalog", "{q}:gpu")
+		Expect(on.Client.Exists(ctx, "{q}:other").Val()).To(BeZero())
+		release(ctx, one)
+		two := spec.Obtain(ctx, locks, time.Minute, mix, "{q}:account", "{q}:catalog", "{q}:gpu")
+		three := spec.Obtain(ctx, locks, time.Minute, mix, "{q}:other", "{q}:catalog", "{q}:gpu")
+		release(ctx, two, three)
+		Expect(on.Keys(ctx)).To(BeEmpty())
+	})
+
+	It("end for each holder by itself", func(ctx SpecContext) {
+		short := spec.Obtain(ctx, locks, 100*time.Millisecond, readers, "a")
+		long := spec.Obtain(ctx, locks, time.Minute, readers, "a")
+		Eventually(func() (time.Duration, error) { return short.TTL(ctx) }).WithTimeout(time.Second).Should(BeZero())
+		Expect(short.Refresh(ctx, time.Minute, nil)).To(MatchError(redislock.ErrNotObtained))
+		Expect(long.TTL(ctx)).To(BeNumerically("~", time.Minute, 2*time.Second))
+		Expect(short.Release(ctx)).To(MatchError(redislock.ErrLockNotHeld))
+		Expect(long.Refresh(ctx, time.Hour, &redislock.Options{Metadata: "new"})).To(Succeed())
+		status, err := locks.Inspect(ctx, "a")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(status[0].HolderCount).To(Equal(1))
+		Expect(status[0].Holders).To(HaveLen(1))
+		Expect(status[0].Metadata).To(Equal("new"))
+		Expect(status[0].TTL).To(BeNumerically("~", time.Hour, 2*time.Second))
+		release(ctx, long)
+		Expect(on.Keys(ctx)).To(BeEmpty())
+	})
+
+	It("show all their holders", func(ctx SpecContext) {
+		one := spec.Obtain(ctx, locks, time.Minute, &redislock.Options{Shared: []string{"a"}, Metadata: "one"}, "a")
+		two := spec.Obtain(ctx, locks, time.Hour, &redislock.Options{Permits: map[string]int{"a": 3}, Metadata: "two"}, "a")
+		status, err := locks.Inspect(ctx, "a", "b")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(status[1]).To(Equal(redislock.Status{Key: "b"}))
+		got := status[0]
+		Expect(got.Token).To(Equal(two.Token()))
+		Expect(got.HolderCount).To(Equal(2))
+		Expect(got.Holders[0].TTL).To(BeNumerically("~", time.Hour, 2*time.Second))
+		Expect(got.Holders[1].TTL).To(BeNumerically("~", time.Minute, 2*time.Second))
+		got.Holders[0].TTL, got.Holders[1].TTL = 0, 0
+		Expect(got.Holders).To(Equal([]redislock.Holder{
+			{Token: two.Token(), Metadata: "two", Limit: 3}, {Token: one.Token(), Metadata: "one"},
+		}))
+		_, err = locks.Obtain(ctx, "a", time.Minute, &redislock.Options{Explain: true})
+		Expect(err).To(MatchError(ContainSubstring("(two) and 1 more for")))
+		attached, err := locks.Attach(ctx, []string{"a"}, one.Token())
+		Expect(err).NotTo(HaveOccurred())
+		Expect(attached.Metadata()).To(Equal("one"))
+		Expect(attached.TTL(ctx)).To(BeNumerically("~", time.Minute, 2*time.Second))
+		release(ctx, attached, two)
+		Expect(one.Release(ctx)).To(MatchError(redislock.ErrLockNotHeld))
+		Expect(on.Keys(ctx)).To(BeEmpty())
+	})
+
+	It("are handed on in line: readers together, a writer alone", func(ctx SpecContext) {
+		writer := spec.Obtain(ctx, locks, time.Minute, nil, "a")
+		one := spec.StartWaiter(ctx, locks, time.Minute, queued(readers), "a")
+		two := spec.StartWaiter(ctx, locks, time.Minute, queued(readers), "a")
+		three := spec.StartWaiter(ctx, locks, time.Minute, queued(&redislock.Options{}), "a")
+		four := spec.StartWaiter(ctx, locks, time.Minute, queued(readers), "a")
+		release(ctx, writer)
+		first, second := one.Granted(), two.Granted()
+		Consistently(three.Done).WithTimeout(50 * time.Millisecond).ShouldNot(BeClosed())
+		refused(ctx, readers, "a")
+		release(ctx, first)
+		Consistently(three.Done).WithTimeout(50 * time.Millisecond).ShouldNot(BeClosed())
+		release(ctx, second)
+		third := three.Granted()
+		Consistently(four.Done).WithTimeout(50 * time.Millisecond).ShouldNot(BeClosed())
+		release(ctx, third)
+		release(ctx, four.Granted())
+		Eventually(func() []string { return on.Keys(ctx) }).Should(BeEmpty())
+	})
+})
