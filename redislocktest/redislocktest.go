@@ -63,14 +63,14 @@ func New(tb testing.TB) *Client {
 func (c *Client) Redis() *redis.Client { return c.redis }
 
 // FastForward brings the expiry of every key forward by d at once, in whole milliseconds. When it returns, every lock
-// with a remaining ttl of at most d has expired. Waiters in line, with [redislock.Options.Queue], keep their positions,
+// with a remaining ttl of at most d has expired, and so has the hold of each of those who hold a key together. Waiters in line, with [redislock.Options.Queue], keep their positions,
 // and each tries at once. If the lock has expired, the first in line gets it. FastForward does not wait for these
 // tries. It does not wake an obtain that retries without Queue.
 //
 // FastForward moves no clock, neither that of the process nor that of the Redis. So it does not change
 // [redislock.Lock.Until]. To move all clocks, sleep inside a bubble of testing/synctest instead. FastForward may be
-// called concurrently. It fails the test if the Redis has been closed, or if a key that ends in ":redislock:line" is
-// not a line.
+// called concurrently. It fails the test if the Redis has been closed, or if a key that ends in ":redislock:line" or
+// ":redislock:house" is neither.
 func (c *Client) FastForward(d time.Duration) {
 	c.tb.Helper()
 	if err := c.clock.Eval(context.Background(), fastForward, nil, d.Milliseconds()).Err(); err != nil && err != redis.Nil {
@@ -78,7 +78,7 @@ func (c *Client) FastForward(d time.Duration) {
 	}
 }
 
-// fastForward ages every key except the lines. A line lasts for only some seconds after it was prolonged, and FastForward
+// fastForward ages every key except the lines, and each hold in a house. A line lasts for only some seconds after it was prolonged, and FastForward
 // does not move the clock that dates its marks. If a line expired, the order of its waiters would be lost.
 const fastForward = `
 for _, key in ipairs(redis.call('KEYS', '*')) do
@@ -86,6 +86,11 @@ for _, key in ipairs(redis.call('KEYS', '*')) do
 		local left = redis.call('PTTL', key)
 		if left >= 0 then
 			redis.call('PEXPIRE', key, left - ARGV[1])
+		end
+		if left > tonumber(ARGV[1]) and string.sub(key, -16) == ':redislock:house' then
+			for _, token in ipairs(redis.call('ZRANGEBYSCORE', key, 0, '+inf')) do
+				redis.call('ZINCRBY', key, -ARGV[1], token)
+			end
 		end
 	else
 		for _, waiter in ipairs(redis.call('ZRANGEBYSCORE', key, 0, '+inf')) do

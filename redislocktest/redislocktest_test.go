@@ -26,6 +26,31 @@ func TestTimePasses(t *testing.T) {
 	}
 }
 
+// Those who hold a key together age by themselves.
+func TestFastForwardAgesEachHold(t *testing.T) {
+	locks := redislocktest.New(t)
+	share := func(ttl time.Duration) *redislock.Lock {
+		t.Helper()
+		lock, err := locks.Obtain(t.Context(), "catalog", ttl, &redislock.Options{Shared: []string{"catalog"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return lock
+	}
+	short, long := share(time.Minute), share(time.Hour)
+	locks.FastForward(time.Minute)
+	if err := short.Release(t.Context()); !errors.Is(err, redislock.ErrLockNotHeld) {
+		t.Errorf("after a minute, Release of the one for a minute returned %v, want ErrLockNotHeld", err)
+	}
+	if left, err := long.TTL(t.Context()); err != nil || left <= 58*time.Minute || left > 59*time.Minute {
+		t.Errorf("after a minute, the one for an hour has %v left (%v)", left, err)
+	}
+	locks.FastForward(time.Hour)
+	if names := locks.Redis().Keys(t.Context(), "*").Val(); len(names) > 0 {
+		t.Errorf("after an hour, %q are left", names)
+	}
+}
+
 func TestFakeTime(t *testing.T) {
 	for range 3 { // nothing may be carried from one bubble into the next
 		fakeTime(t)
