@@ -303,7 +303,7 @@ if not free then
 					end
 				end
 				if dead then
-					call('ZREM', line, dead.entry, '=' .. dead.id)
+					call('ZREM', line, dead.entry, '=' .. dead.id, '~' .. dead.inbox)
 					wake(line, seen.count, seen.least, 2)
 				end
 			until not dead

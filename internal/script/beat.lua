@@ -67,6 +67,7 @@ for i = 1, n do
 			if left then
 				removed = true
 				left = call('ZREM', line, waiter.entry) == 1
+				forget(line, { waiter.entry })
 			end
 		until not left and (not waiter or not removed or waiter.inbox == inbox or tell(waiter, ''))
 		if waiter and waiter.inbox ~= inbox then
