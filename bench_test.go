@@ -105,6 +105,54 @@ func BenchmarkObtainRelease(b *testing.B) {
 	}
 }
 
+// BenchmarkShared takes a key that others share, refreshes it, asks for its ttl, and releases it, each by itself.
+func BenchmarkShared(b *testing.B) {
+	client := spec.BenchClient(b)
+	locks := redislock.New(client)
+	ctx := context.Background()
+	shared := &redislock.Options{Shared: []string{"bench:shared"}}
+	obtain := func(b *testing.B) *redislock.Lock {
+		b.Helper()
+		lock, err := locks.Obtain(ctx, "bench:shared", time.Hour, shared)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return lock
+	}
+	held := 0
+	for _, others := range []int{0, 10, 100, 10_000} {
+		for ; held < others; held++ {
+			obtain(b)
+		}
+		mine := obtain(b)
+		run := func(what string, do func() error) {
+			b.Run(fmt.Sprintf("others=%d/%s", others, what), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					if err := do(); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+		run("pair", func() error { return obtain(b).Release(ctx) })
+		run("refresh", func() error { return mine.Refresh(ctx, time.Hour, nil) })
+		run("ttl", func() error {
+			_, err := mine.TTL(ctx)
+			return err
+		})
+		run("refused", func() error {
+			if _, err := locks.Obtain(ctx, "bench:shared", time.Hour, nil); err != redislock.ErrNotObtained {
+				return fmt.Errorf("an exclusive caller got %w", err)
+			}
+			return nil
+		})
+		if err := mine.Release(ctx); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 // BenchmarkKeepAlive keeps 10,000 locks with a ttl of 2 s alive, for 6 s an iteration: -benchtime 10x is a minute. It
 // reports what that takes, and fails if a lock is lost.
 func BenchmarkKeepAlive(b *testing.B) {

@@ -21,7 +21,7 @@ type Keys struct {
 type sharing struct {
 	limits []int  // how many holders each key may have; 0 for no limit
 	modes  string // the same, as shared.lua describes it
-	houses []any  // of those keys, as arguments of a command
+	held   []any  // the keys, and after them the houses of those that several may hold, as arguments of a command
 }
 
 // Box returns keys for calls. It allocates the names of all lines in one piece.
@@ -48,7 +48,7 @@ func Box(names []string) Keys {
 func BoxShared(names []string, limits []int) Keys {
 	keys := Box(names)
 	if limits != nil {
-		keys.boxed = append(keys.boxed, newSharing(names, limits, func(i int) bool { return limits[i] != 1 }))
+		keys.boxed = append(keys.boxed, newSharing(names, keys.args(), limits, func(i int) bool { return limits[i] != 1 }))
 	}
 	return keys
 }
@@ -60,17 +60,17 @@ func BoxToLook(names []string, limits []int) Keys {
 		limits = slices.Repeat([]int{1}, len(names))
 	}
 	hasHouse := func(i int) bool { return keyname.HasLine(names[i]) }
-	keys.boxed = append(keys.boxed, newSharing(names, limits, hasHouse))
+	keys.boxed = append(keys.boxed, newSharing(names, keys.args(), limits, hasHouse))
 	return keys
 }
 
-// newSharing names those keys as shared whose index is.
-func newSharing(names []string, limits []int, is func(int) bool) *sharing {
-	s := &sharing{limits: limits}
-	modes := strconv.AppendInt(nil, int64(len(names)), 10)
+// newSharing names those keys as shared whose index is. args are the names as arguments of a command.
+func newSharing(names []string, args []any, limits []int, is func(int) bool) *sharing {
+	s := &sharing{limits: limits, held: append(make([]any, 0, len(names)+1), args...)}
+	modes := strconv.AppendInt(make([]byte, 0, 16), int64(len(names)), 10)
 	for i, limit := range limits {
 		if is(i) {
-			s.houses = append(s.houses, keyname.HouseOf(names[i]))
+			s.held = append(s.held, keyname.HouseOf(names[i]))
 			modes = append(strconv.AppendInt(append(modes, ' '), int64(i+1), 10), '=')
 			modes = strconv.AppendInt(modes, int64(limit), 10)
 		}
@@ -117,7 +117,7 @@ func (k Keys) Only(names []string) Keys {
 // held returns KEYS without the fence key and the lines, and what says to a script how many lock keys these are.
 func (k Keys) held() (keys []any, n any) {
 	if s := k.sharing(); s != nil {
-		return slices.Concat(k.args(), s.houses), s.modes
+		return s.held[:len(s.held):len(s.held)], s.modes
 	}
 	return k.args(), len(k.Names)
 }
@@ -134,7 +134,7 @@ func (k Keys) WithoutLines() Keys {
 func (k Keys) OnlyLines() Keys {
 	if s := k.sharing(); s != nil {
 		_, modes, _ := strings.Cut(s.modes, " ")
-		return Keys{nil, append(slices.Clone(k.lines()), &sharing{s.limits, "0 " + modes, s.houses})}
+		return Keys{nil, append(slices.Clone(k.lines()), &sharing{s.limits, "0 " + modes, s.held[len(k.Names):]})}
 	}
 	return Keys{nil, k.lines()}
 }

@@ -13,9 +13,10 @@ import (
 
 // TTL returns a call that asks for the least remaining ttl of the keys.
 func (s *Scripts) TTL(token string, keys Keys) *transport.Call {
-	c := &transport.Call{Script: s.pttl, Keys: keys.args(), Token: token}
-	if shared := keys.sharing(); shared != nil {
-		c.Keys, c.Args = slices.Concat(c.Keys, shared.houses), []any{shared.modes}
+	c := &transport.Call{Script: s.pttl, Token: token}
+	var n any
+	if c.Keys, n = keys.held(); keys.sharing() != nil {
+		c.Args = []any{n}
 	}
 	return c
 }

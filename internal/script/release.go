@@ -1,7 +1,6 @@
 package script
 
 import (
-	"slices"
 	"time"
 
 	"github.com/redislock/redislock/internal/transport"
@@ -60,7 +59,7 @@ func (s *Scripts) Refresh(token string, keys Keys, ttl time.Duration, metadata, 
 		c.Args = append(c.Args, kept)
 	}
 	if shared := keys.sharing(); shared != nil {
-		c.Keys = slices.Concat(c.Keys, shared.houses)
+		c.Keys, _ = keys.held()
 		c.Args = append(c.Args[:3:3], kept, shared.modes)
 	}
 	return c
