@@ -71,8 +71,14 @@ func (l *logTracer) log(
 func logError(err error) slog.Attr { return slog.String("error", err.Error()) }
 
 func (l *logTracer) obtainStart(ctx context.Context, e ObtainStart) context.Context {
-	l.log(ctx, slog.LevelDebug, "acquiring", e.Keys, nil,
-		slog.Duration("ttl", e.TTL), slog.Bool("queue", e.Queue), slog.Bool("fenced", e.Fenced))
+	attrs := []slog.Attr{slog.Duration("ttl", e.TTL), slog.Bool("queue", e.Queue), slog.Bool("fenced", e.Fenced)}
+	if len(e.Shared) > 0 {
+		attrs = append(attrs, slog.String("shared", listKeys(e.Shared)))
+	}
+	if len(e.Permits) > 0 {
+		attrs = append(attrs, slog.Any("permits", e.Permits))
+	}
+	l.log(ctx, slog.LevelDebug, "acquiring", e.Keys, nil, attrs...)
 	return ctx
 }
 
@@ -81,6 +87,9 @@ func (l *logTracer) refused(ctx context.Context, e Refused) {
 	if e.Key != "" {
 		attrs = append(attrs, slog.String("key", e.Key), slog.String("holder", fault.Short(e.Holder)),
 			slog.String("metadata", e.Metadata), slog.Duration("ttl", e.TTL), slog.Int("ahead", e.Ahead))
+	}
+	if e.Holders > 0 {
+		attrs = append(attrs, slog.Int("holders", e.Holders))
 	}
 	if e.Closed > 0 {
 		attrs = append(attrs, slog.Duration("closed", e.Closed))

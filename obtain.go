@@ -141,7 +141,9 @@ func (o *obtaining) prepareSeveral(at *several.Group) {
 func (o *obtaining) watched(ctx context.Context) (lock *Lock, err error) {
 	t := o.client.tracer
 	fenced := o.opt.FenceKey != ""
-	ctx = started(ctx, t.ObtainStart, ObtainStart{Keys: o.keys, TTL: o.ttl, Queue: o.opt.Queue, Fenced: fenced})
+	ctx = started(ctx, t.ObtainStart, ObtainStart{
+		Keys: o.keys, TTL: o.ttl, Queue: o.opt.Queue, Fenced: fenced, Shared: o.opt.Shared, Permits: o.opt.Permits,
+	})
 	if t.ObtainEnd == nil {
 		lock, err = o.run(ctx)
 		return lock, o.explain(ctx, err)
@@ -269,7 +271,7 @@ func (o *obtaining) refused(ctx context.Context) {
 	if o.opt.Explain && o.why == nil {
 		o.why, o.explained = o.blocker(ctx), e.Try
 		e.Key, e.Holder, e.Metadata, e.TTL, e.Ahead = o.why.Key, o.why.Token, o.why.Metadata, o.why.TTL, o.why.Ahead
-		e.Closed = o.why.Closed
+		e.Holders, e.Closed = o.why.Holders, o.why.Closed
 	}
 	if tell := o.client.tracer.Refused; tell != nil {
 		tell(ctx, e)

@@ -87,10 +87,13 @@ type ObtainStart struct {
 	TTL    time.Duration
 	Queue  bool // the obtain waits in line if it is refused
 	Fenced bool // the obtain asks for a fencing token
+
+	Shared  []string       // as in [Options]
+	Permits map[string]int // as in [Options]
 }
 
-// Refused reports a refused try. Key, Holder, Metadata, TTL, Ahead and Closed mean the same as in [RefusedError]. The first
-// refusal of a call with [Options.Explain] has them; in all others they are zero. The Err of ObtainEnd explains the last
+// Refused reports a refused try. Key, Holder, Holders, Metadata, TTL, Ahead and Closed mean the same as in [RefusedError]. The
+// first refusal of a call with [Options.Explain] has them; in all others they are zero. The Err of ObtainEnd explains the last
 // refusal.
 type Refused struct {
 	Keys     []string
@@ -100,6 +103,7 @@ type Refused struct {
 	Metadata string
 	TTL      time.Duration
 	Ahead    int
+	Holders  int
 	Closed   time.Duration
 }
 

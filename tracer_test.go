@@ -814,6 +814,16 @@ var _ = Describe("LogTracer", func() {
 		Expect(text.String()).To(Equal(`level=DEBUG msg="redislock: refused" keys=a try=2 closed=20s` + "\n"))
 	})
 
+	It("says which keys others may hold as well, and how many do", func(ctx SpecContext) {
+		t.ObtainStart(ctx, redislock.ObtainStart{
+			Keys: []string{"a", "b", "c"}, TTL: time.Minute, Shared: []string{"b"}, Permits: map[string]int{"c": 4},
+		})
+		t.Refused(ctx, redislock.Refused{Keys: a, Try: 1, Key: "a", Holder: "me", Holders: 3})
+		Expect(text.String()).To(Equal(`level=DEBUG msg="redislock: acquiring" keys="a b c" ttl=1m0s queue=false fenced=false ` +
+			"shared=b permits=map[c:4]\n" +
+			`level=DEBUG msg="redislock: refused" keys=a try=1 key=a holder=me metadata="" ttl=0s ahead=0 holders=3` + "\n"))
+	})
+
 	It("logs a guard that closes at Warn, and keys that are put back at Info", func(ctx SpecContext) {
 		t.GuardClosed(ctx, redislock.GuardClosed{Server: "db:6379", For: 33 * time.Second})
 		t.Restored(ctx, redislock.Restored{Keys: []string{"a", "b", "c", "d", "e", "f", "g"}, Back: []string{"b"}})

@@ -34,6 +34,9 @@ func (s *spans) obtainStart(ctx context.Context, e redislock.ObtainStart) contex
 		attribute.Bool("redislock.queue", e.Queue),
 		attribute.Bool("redislock.fenced", e.Fenced),
 	)
+	if shared := len(e.Shared) + len(e.Permits); shared > 0 {
+		span.SetAttributes(attribute.Int("redislock.shared", shared))
+	}
 	return context.WithValue(ctx, spanKey{s}, span)
 }
 
@@ -59,6 +62,9 @@ func (s *spans) obtainEnd(ctx context.Context, e redislock.ObtainEnd) {
 			attribute.Float64("redislock.holder.ttl", refused.TTL.Seconds()),
 			attribute.Int("redislock.ahead", refused.Ahead),
 		)
+		if refused.Holders > 0 {
+			span.SetAttributes(attribute.Int("redislock.holders", refused.Holders))
+		}
 		if s.keys {
 			span.SetAttributes(attribute.String("redislock.holder.key", refused.Key))
 		}

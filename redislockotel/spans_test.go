@@ -110,6 +110,25 @@ func TestSpanOfAnExplainedRefusal(t *testing.T) {
 	}
 }
 
+func TestSpanOfASharedKey(t *testing.T) {
+	w, _, exporter := watchSpans(t)
+	shared := &redislock.Options{Shared: []string{"catalog"}}
+	for range 2 {
+		if _, err := w.locks.Obtain(t.Context(), "catalog", time.Minute, shared); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, _ = w.locks.Obtain(t.Context(), "catalog", time.Minute, &redislock.Options{Explain: true})
+	spans := exporter.GetSpans()
+	if got := attributes(spans[0])["redislock.shared"]; got != int64(1) {
+		t.Errorf("shared: %v", got)
+	}
+	refused := attributes(spans[2])
+	if refused["redislock.shared"] != nil || refused["redislock.holders"] != int64(2) {
+		t.Errorf("refused: %v", refused)
+	}
+}
+
 // impatient gives up its call by a panic.
 type impatient struct{}
 
