@@ -126,6 +126,31 @@ var _ = spec.DescribeOnRedis("Keys that several may hold", func(on *spec.Redis) 
 		Expect(on.Keys(ctx)).To(BeEmpty())
 	})
 
+	It("are not locked alone by a token that shares them", func(ctx SpecContext) {
+		mine := func(opt redislock.Options) *redislock.Options {
+			opt.Token = "me"
+			return &opt
+		}
+		shared := spec.Obtain(ctx, locks, time.Minute, mine(*readers), "a")
+		refused(ctx, mine(redislock.Options{}), "a")
+		_, err := locks.Obtain(ctx, "a", time.Minute, mine(redislock.Options{Queue: true}))
+		Expect(err).To(MatchError(redislock.ErrInvalid))
+		Expect(err).To(MatchError(ContainSubstring(`the token me shares "a"`)))
+		Eventually(func() int { return spec.CountWaiters(ctx, locks, "a") }).Should(BeZero())
+		again := spec.Obtain(ctx, locks, time.Hour, mine(*pool), "a")
+		status, err := locks.Inspect(ctx, "a")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(status[0].HolderCount).To(Equal(1))
+		Expect(status[0].Holders[0].Limit).To(Equal(2))
+		release(ctx, shared)
+		Expect(again.Release(ctx)).To(MatchError(redislock.ErrLockNotHeld))
+		alone := spec.Obtain(ctx, locks, time.Minute, mine(redislock.Options{}), "a")
+		spec.Obtain(ctx, locks, time.Minute, mine(*readers), "a")
+		refused(ctx, readers, "a")
+		release(ctx, alone)
+		Eventually(func() []string { return on.Keys(ctx) }).Should(BeEmpty())
+	})
+
 	It("are handed on in line: readers together, a writer alone", func(ctx SpecContext) {
 		writer := spec.Obtain(ctx, locks, time.Minute, nil, "a")
 		one := spec.StartWaiter(ctx, locks, time.Minute, queued(readers), "a")

@@ -11,7 +11,8 @@ ARGV[3]     the ticket of the caller; "0" for none
 
 Returns     {i, value, ms, ahead, holders}  KEYS[i] is the first key that others hold so that the caller
                        cannot, and its value; of a shared key, what the value of the holder would be
-                       whose hold ends last, and how many others hold it; otherwise holders is 0. The key
+                       whose hold ends last, and how many others hold it; otherwise holders is 0. If the
+                       token itself shares a key that the caller wants alone, it is that holder. The key
                        expires in ms, or never if ms is -1. ahead is how many live waiters are
                        before the caller in the line of KEYS[i]; dead ones may make it too large
             {i, "", 0, ahead, 0}  no other token holds a key, and KEYS[i] is the first key with live
@@ -46,7 +47,7 @@ for first = 1, n, CHUNK do
 			local own = seen.ends and shares.limit[i] == 1 -- nobody can lock a key alone that he shares
 			if own or seen.count > 0 and not shares.fits(i, seen) then
 				local all = shares.holders(i, 2)
-				local at = all[1] == token and all[5] and 4 or 0
+				local at = all[1] == token and not own and 4 or 0
 				local shown = all[at + 1] .. (all[at + 4] ~= '' and ' ' .. all[at + 4] or '')
 				return { i, shown, call('PTTL', KEYS[i]), ahead(i), seen.count + (own and 1 or 0) }
 			end
