@@ -316,8 +316,8 @@ func (h *sharedHistory) try(ctx context.Context, what string, lock *sharedHold, 
 	if position != nil {
 		h.stand(w, position, lost)
 	}
-	if lost && w != nil {
-		w.called = !w.left
+	if lost && w != nil { // its client tries again, and its entries may be gone
+		w.called, w.stands = !w.left, false
 	}
 	h.look(ctx)
 }
