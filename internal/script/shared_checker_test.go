@@ -38,6 +38,7 @@ type sharedWaiter struct {
 	box    *sharedBox
 	number int
 	ticket int64 // 0 if it knows of none
+	place  int64 // the ticket that the server has given it last, whether or not the reply was lost
 	stands bool  // it was refused, and nothing has said since then that its entries may be missing
 	left   bool  // nobody waits any more, but entries may still stand in line
 
@@ -110,9 +111,13 @@ func (w *sharedWaiter) mayBeLive(at time.Time) bool {
 	return false
 }
 
-// isAhead reports whether v goes before w in their lines; before a caller without a waiter, everybody does.
-func isAhead(v, w *sharedWaiter) bool {
-	return v != w && (w == nil || w.ticket == 0 || v.ticket < w.ticket)
+// isAhead reports whether v certainly or possibly goes before w in their lines. Everybody goes before a caller without a waiter,
+// and may go before one that does not know its ticket.
+func isAhead(v, w *sharedWaiter, certainly bool) bool {
+	if v == w || w == nil || w.place == 0 || w.ticket == 0 && !certainly {
+		return v != w
+	}
+	return v.place < w.place
 }
 
 // inTheWay returns what keeps a caller from its keys, or "": what certainly does, or what possibly does. A key has at most as
@@ -141,7 +146,7 @@ func (p *promised) inTheWay(h *sharedHold, w *sharedWaiter, certainly bool, at t
 			return fmt.Sprintf("k%d may be what an operator has left", i)
 		}
 		for _, v := range p.waiters {
-			if skips || v.hold == h || v.hold.limits[i] == unwanted || !isAhead(v, w) || certainly && !v.isLive(i, at) || !v.mayBeLive(at) {
+			if skips || v.hold == h || v.hold.limits[i] == unwanted || !isAhead(v, w, certainly) || certainly && !v.isLive(i, at) || !v.mayBeLive(at) {
 				continue
 			}
 			n, who = n+1, fmt.Sprintf("%s waiter %s (limit %d)", who, v.id(), v.hold.limits[i])
@@ -279,7 +284,7 @@ func (w *sharedWaiter) mustTry(now time.Time) bool {
 // follows reports whether somebody who goes before a waiter in one of its lines tries soon. Its grant wakes the next ones.
 func (p *promised) follows(w *sharedWaiter, now time.Time) bool {
 	return slices.ContainsFunc(p.waiters, func(v *sharedWaiter) bool {
-		if !isAhead(v, w) || !v.mustTry(now) || !v.mayBeLive(now) {
+		if !isAhead(v, w, false) || !v.mustTry(now) || !v.mayBeLive(now) {
 			return false
 		}
 		for i := range sharedKeys {
@@ -308,11 +313,11 @@ func (p *promised) awake(before map[*sharedWaiter]bool, now time.Time, patience 
 			w.idle = time.Time{}
 			continue
 		}
-		p.check(!before[w] || w.excused, "nobody has told %s (ticket %d) of %v that it can go", w.id(), w.ticket, w.hold.limits)
+		p.check(!before[w] || w.excused, "nobody has told %s (ticket %d) of %v that it can go", w.id(), w.place, w.hold.limits)
 		if w.idle.IsZero() {
 			w.idle = now
 		}
 		p.check(now.Sub(w.idle) < patience || w.excused, "%s (ticket %d) of %v could go for %v, and nothing makes it try",
-			w.id(), w.ticket, w.hold.limits, now.Sub(w.idle))
+			w.id(), w.place, w.hold.limits, now.Sub(w.idle))
 	}
 }

@@ -341,7 +341,7 @@ func (h *sharedHistory) stand(w *sharedWaiter, position []any, lost bool) {
 	if !slices.Contains(h.waiters, w) {
 		h.waiters = append(h.waiters, w)
 	}
-	if lost {
+	if w.place = ticket; lost {
 		return
 	}
 	w.ticket, w.stands, w.called, w.excused, w.due = ticket, !w.left, false, false, time.Time{}
@@ -686,7 +686,7 @@ func (h *sharedHistory) inLine(i int, f foundShared, now time.Time, stands map[s
 	}
 	for _, w := range h.waiters {
 		if w.hold.limits[i] != unwanted && w.isLive(i, now) {
-			h.check(ids[w.id()] == float64(w.ticket), "%s stands in the line of k%d with %.0f, want %d", w.id(), i, ids[w.id()], w.ticket)
+			h.check(ids[w.id()] == float64(w.place), "%s stands in the line of k%d with %.0f, want %d", w.id(), i, ids[w.id()], w.place)
 		}
 	}
 }
