@@ -294,12 +294,15 @@ if not free then
 					found[1] = firstOther(line, ahead)
 				end
 				dead = nil
+				local places = room
 				for j = 1, #found do
 					local waiter = read(line, found[j])
 					if not waiter.live then
 						dead = dead or waiter
-					elseif j > room or limitOf(line, waiter) ~= limit then
+					elseif places < 1 or limitOf(line, waiter) ~= limit then
 						return true
+					else
+						places = places - 1
 					end
 				end
 				if dead then

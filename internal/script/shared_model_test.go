@@ -3,6 +3,7 @@ package script_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -99,6 +100,9 @@ func playShared(ctx context.Context, on *spec.Redis, seed uint64, scripts map[st
 		h.step(ctx)
 	}
 	h.finish(ctx)
+	if h.problem != "" {
+		h.describe(ctx)
+	}
 	return h
 }
 
@@ -462,7 +466,7 @@ func (h *sharedHistory) beat(ctx context.Context, b *sharedBox) {
 	h.counts["beat"]++
 	b.beats++
 	args := []any{b.name, int(sharedLife / time.Second), b.state(), map[bool]string{true: "1", false: "0"}[b.beats%3 == 0]}
-	for id := range b.ghosts {
+	for _, id := range slices.Sorted(maps.Keys(b.ghosts)) {
 		args = append(args, id)
 	}
 	reply, _ := h.run(ctx, "beat", append(keys, lines...), args...).([]any)
@@ -595,19 +599,25 @@ func (h *sharedHistory) look(ctx context.Context) {
 		patience += sharedInterval // a busy machine beats late
 	}
 	h.awake(h.before, now, patience)
-	if h.problem != "" {
-		for i, f := range found {
-			h.note("%s %q %v, house %v %v, line %v", nameOf(i), f.value.Val(), f.left.Val(), f.house.Val(), f.lasts.Val(), f.line.Val())
-		}
-		for _, w := range h.waiters {
-			h.note("%s of %v, ticket %d, stands %v, left %v, called %v, due in %v, excused %v", w.id(), w.hold.limits, w.ticket, w.stands,
-				w.left, w.called, w.due.Sub(now), w.excused)
-		}
-		for _, lock := range h.holds {
-			for i, limit := range lock.limits {
-				if limit != unwanted {
-					h.note("%s k%d=%d: certain %v possible %v", lock.token, i, limit, lock.certain[i].Sub(now), lock.possible[i].Sub(now))
-				}
+}
+
+// describe notes what Redis holds, and what callers were promised.
+func (h *sharedHistory) describe(ctx context.Context) {
+	now := h.now()
+	for i := range sharedKeys {
+		key := nameOf(i)
+		h.note("%s %q %v, house %v, line %v", key, h.on.Client.Get(ctx, key).Val(), h.on.Client.PTTL(ctx, key).Val(),
+			h.on.Client.ZRangeWithScores(ctx, keyname.HouseOf(key), 0, -1).Val(),
+			h.on.Client.ZRangeWithScores(ctx, keyname.LineOf(key), 0, -1).Val())
+	}
+	for _, w := range h.waiters {
+		h.note("%s of %v, ticket %d, stands %v, left %v, called %v, due in %v, excused %v", w.id(), w.hold.limits, w.place, w.stands,
+			w.left, w.called, w.due.Sub(now), w.excused)
+	}
+	for _, lock := range h.holds {
+		for i, limit := range lock.limits {
+			if limit != unwanted {
+				h.note("%s k%d=%d: certain %v possible %v", lock.token, i, limit, lock.certain[i].Sub(now), lock.possible[i].Sub(now))
 			}
 		}
 	}
@@ -868,7 +878,9 @@ func (h *sharedHistory) lapse(ctx context.Context, b *sharedBox) {
 
 // finish lets each waiter have its keys. None tries unless it has a reason to.
 func (h *sharedHistory) finish(ctx context.Context) {
-	h.note("the end begins")
+	if h.problem == "" {
+		h.note("the end begins")
+	}
 	begun, most := h.now(), h.steps+1000
 	for h.problem == "" {
 		now := h.now()
