@@ -253,7 +253,7 @@ if not free then
 				return false
 			end
 			if removed and limitOf(line, waiter) > 1 then
-				wake(line, 0, math.huge, 2)
+				wake(line, 0, math.huge, 10000)
 			end
 			local other = stood and tonumber(call('ZSCORE', line, waiter.entry)) or 0
 			return not stood or other < ticket or other == ticket and waiter.entry < entry
@@ -307,7 +307,7 @@ if not free then
 				end
 				if dead then
 					call('ZREM', line, dead.entry, '=' .. dead.id, '~' .. dead.inbox)
-					wake(line, seen.count, seen.least, 2)
+					wake(line, seen.count, seen.least, 10000)
 				end
 			until not dead
 			return false

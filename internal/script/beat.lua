@@ -70,6 +70,9 @@ for i = 1, n do
 				forget(line, { waiter.entry })
 			end
 		until not left and (not waiter or not removed or waiter.inbox == inbox or tell(waiter, ''))
+		if waiter and removed and limitOf(line, waiter) > 1 then
+			wake(line, 0, math.huge, 10000)
+		end
 		if waiter and waiter.inbox ~= inbox then
 			silent = (silent < 0 or waiter.left < silent) and waiter.left or silent
 		elseif waiter then
