@@ -221,16 +221,10 @@ func (o *obtaining) tryOn(ctx context.Context) (cut bool, err error) {
 // inLine obtains by waiting in line. It tries and waits for its turn until a try is granted, a release hands the lock
 // over, an error ends the wait, ctx ends, or the Client is closed. It returns what tryOn returns.
 func (o *obtaining) inLine(ctx context.Context) (cut bool, err error) {
-	for first := true; ; first = false {
+	for {
 		again, err := o.try(ctx)
 		if !again {
 			return false, err
-		}
-		if first && o.opt.Token != "" {
-			if why := o.blocker(ctx); why.Token == o.opt.Token {
-				return false, fault.Invalid("the token %s shares %q, so it cannot lock that key alone; release it first",
-					fault.Printable(fault.Short(why.Token)), why.Key)
-			}
 		}
 		if !o.await(ctx) {
 			if ctx.Err() != nil {
@@ -251,6 +245,12 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 	}
 	if err == ErrNotObtained && (o.opt.Explain || o.client.tracer.Refused != nil) {
 		o.refused(ctx)
+	}
+	if again && o.opt.Token != "" && o.progress().Tried == 1 && (o.opt.Queue || o.strategy != nil) {
+		if why := o.blocker(ctx); why.Token == o.opt.Token { // it would wait for itself
+			return false, fault.Invalid("the token %s shares %q, so it cannot lock that key alone; release it first",
+				fault.Printable(fault.Short(why.Token)), why.Key)
+		}
 	}
 	return again, err
 }

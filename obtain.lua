@@ -222,6 +222,9 @@ if not free then
 		end
 		if not shares.fits(i, seen) then
 			blocked[#blocked + 1] = i
+			if seen.stale then
+				shares.purge(i)
+			end
 		end
 	end
 
@@ -318,7 +321,7 @@ if not free then
 		local function due(i, ahead)
 			local shared = shares and shares.joined[i]
 			if not ahead or shared and call('ZCOUNT', KEYS[lines + i - 1], '0', before) < 8 then
-				local left = shared and shares.soonest(i) or call('PTTL', KEYS[i])
+				local left = shared and shared.first - shares.now or call('PTTL', KEYS[i])
 				wait = math.max(wait, left == -1 and 0 or math.max(left, 0) + 1)
 			end
 		end
@@ -389,7 +392,7 @@ if not free then
 					end
 					-- If a hold has ended without a release, nobody has told those who also fit.
 					wake(KEYS[i], (seen and seen.count or 0) + 1, math.min(seen and seen.least or limit, limit), 2)
-					lasts = seen and math.min(lasts, shares.soonest(i - lines + 1)) or lasts
+					lasts = seen and seen.count > 0 and math.min(lasts, seen.first - shares.now) or lasts
 				end
 				warn(KEYS[i], lasts)
 			end
@@ -411,8 +414,13 @@ if not free then
 	for _, i in ipairs(joins) do
 		local seen = shares.joined[i]
 		local ends, new = math.max(seen.ends or 0, shares.now + ttl), not seen.ends or ARGV[6] == '1'
-		failure = failure or shares.hold(i, ends, math.min(shares.limit[i], seen.own), new and metadata or nil)
+		failure = failure or shares.hold(i, ends, math.min(shares.limit[i], seen.own), new and metadata or nil, seen.last)
 		held[KEYS[i]] = nil
+	end
+	for _, i in ipairs(joins) do
+		if shares.joined[i].stale then
+			shares.purge(i)
+		end
 	end
 	for key, stored in pairs(held) do
 		local left, done = pcall('PTTL', key), nil -- -1 without expiry
@@ -436,11 +444,11 @@ end
 if failure then -- the taken keys may have no expiry yet
 	for i, seen in pairs(shares and shares.joined or {}) do
 		if not seen.ends then
-			shares.leave(i)
+			shares.undo(i, false)
 		end
 	end
 	for _, i in ipairs(created) do
-		shares.undo(i)
+		shares.undo(i, true)
 	end
 	for i = 1, takes do
 		if type(pcall('DEL', taken[i])) == 'table' then

@@ -70,8 +70,8 @@ type Options struct {
 	// A name that is not among the keys is an error that wraps [ErrInvalid], as is a key that can have no line: see Queue.
 	// Fencing tokens order an exclusive holder before and after all others. Those who hold a key at the same time have
 	// different ones, which say nothing about their order. A call with a custom Token that has a key exclusively keeps it so.
-	// The other way round, it is refused, with Queue by an error that wraps ErrInvalid: two who share a key and both wanted it
-	// alone would wait for each other for ever.
+	// The other way round, it is refused, and does not wait: with Queue or a RetryStrategy, the error wraps ErrInvalid. Two who
+	// share a key and both wanted it alone would wait for each other for ever.
 	Shared []string
 
 	// Permits names those keys of the call that at most so many may hold at the same time, this lock included: from 1, which is

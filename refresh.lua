@@ -54,7 +54,8 @@ if ARGV[6] then
 end
 
 local lost, taken -- what to return, if not 0; whether another holder has a key
-local ends, beside, created = {}, {}, {} -- by index: when my hold of a shared key ends; how a lost one is put back
+local ends, beside, created = {}, {}, {} -- by index: when my hold of a shared key ends; how a lost one is put back: beside
+-- others whose last hold ends then, or as the only one
 for first = 1, n, CHUNK do
 	local values = call('MGET', unpack(KEYS, first, math.min(first + CHUNK - 1, n)))
 	for i = 1, #values do
@@ -67,9 +68,11 @@ for first = 1, n, CHUNK do
 			if not ends[index] then
 				lost = lost or {}
 				lost[#lost + 1] = -index
-				if closed > 0 then
-					beside[index] = true
-					taken = taken or shares.wrong(index) or not shares.fits(index, shares.look(index))
+				if closed > 0 and shares.wrong(index) then
+					taken = true
+				elseif closed > 0 then
+					local seen = shares.look(index)
+					beside[index], taken = seen.last, taken or not shares.fits(index, seen)
 				end
 			end
 		elseif not stored or stored ~= token and string.sub(stored, 1, #token + 1) ~= token .. ' ' then
@@ -86,7 +89,7 @@ local back = closed > 0 and { 0, closed, term } or 0 -- what to return; the indi
 for i = 1, lost and #lost or 0 do
 	local kept, index, done = metadata == '' and ARGV[5] or metadata, -lost[i], nil
 	if beside[index] then
-		done = shares.hold(index, shares.now + ttl, shares.limit[index], kept)
+		done = shares.hold(index, shares.now + ttl, shares.limit[index], kept, beside[index])
 	elseif shares and shares.limit[index] then
 		created[index] = true
 		done = shares.create(index, tonumber(ttl), kept)
@@ -95,10 +98,12 @@ for i = 1, lost and #lost or 0 do
 	end
 	if done and done.err then
 		for j = 1, i do
-			if beside[-lost[j]] or created[-lost[j]] then
-				shares.leave(-lost[j])
-			elseif j < i then
-				call('DEL', KEYS[-lost[j]])
+			local at = -lost[j]
+			if beside[at] or created[at] then
+				shares.undo(at, created[at])
+			end
+			if not beside[at] and (j < i or created[at]) then
+				pcall('DEL', KEYS[at])
 			end
 		end
 		return done

@@ -43,7 +43,7 @@ for first = 1, n, CHUNK do
 	for j = 1, #values do
 		local value, i = values[j], first + j - 1
 		if value == shares.mark and shares.limit[i] then
-			local seen = not shares.wrong(i) and shares.look(i, true) or { count = 0 }
+			local seen = not shares.wrong(i) and shares.look(i) or { count = 0 }
 			local own = seen.ends and shares.limit[i] == 1 -- nobody can lock a key alone that he shares
 			if own or seen.count > 0 and not shares.fits(i, seen) then
 				local all = shares.holders(i, 2)

@@ -40,25 +40,10 @@ do
 		return string.format('%.0f', -1 - tonumber(string.sub(redis.sha1hex(holder), 1, 12), 16))
 	end
 
-	local function drop(house, holder)
-		local score = metaScore(holder)
-		call('ZREM', house, holder, 'limit ' .. holder)
-		call('ZREMRANGEBYSCORE', house, score, score)
-	end
-
-	-- lastEnd returns when the last hold in a house ends, in ms; 0 if it has none.
-	local function lastEnd(house) return tonumber(call('ZREVRANGE', house, 0, 0, 'WITHSCORES')[2] or 0) end
-
 	-- endOf returns when my hold of a key ends, in ms; nil if I have none.
 	function shares.endOf(i)
 		local ends = tonumber(pcall('ZSCORE', houses[i], token) or 0) -- nil for an error
 		return ends and ends > now and ends or nil
-	end
-
-	-- soonest returns in how many ms the first hold of a key ends.
-	function shares.soonest(i)
-		local next = call('ZRANGEBYSCORE', houses[i], '(' .. today, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-		return next[2] and tonumber(next[2]) - now or 0
 	end
 
 	-- wrong returns an error if a house is of another type.
@@ -69,28 +54,30 @@ do
 		end
 	end
 
-	-- look returns what is known of a key that is held: how many others hold it (count), the least of their limits (least),
-	-- when my hold ends (ends; nil for none), and its limit (own). It removes holds that have ended, unless keeps is set.
-	function shares.look(i, keeps)
+	-- lastOther returns when the last hold of another ends, in ms; now if there is none.
+	function shares.lastOther(i)
+		local found = call('ZREVRANGE', houses[i], 0, 1, 'WITHSCORES')
+		return math.max(tonumber(found[1] == token and found[4] or found[1] ~= token and found[2] or 0), now)
+	end
+
+	-- look returns what is known of a key that is held: how many others hold it (count), the least of their limits (least), when
+	-- the first hold ends (first) and the last of another (last), when mine ends (ends; nil for none), its limit (own), and
+	-- whether there are holds that have ended (stale).
+	function shares.look(i)
 		local house, skip = houses[i], 0
-		for _, ended in ipairs(keeps and {} or call('ZRANGEBYSCORE', house, '0', today, 'LIMIT', 0, 64)) do
-			drop(house, ended)
-		end
-		local seen = { ends = shares.endOf(i), least = NONE, own = NONE }
+		local seen = { ends = shares.endOf(i), least = NONE, own = NONE, last = shares.lastOther(i) }
+		seen.stale = call('ZCOUNT', house, '0', today) > 0
 		seen.count = call('ZCOUNT', house, '(' .. today, '+inf') - (seen.ends and 1 or 0)
+		seen.first = tonumber(call('ZRANGEBYSCORE', house, '(' .. today, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2] or now)
 		repeat
 			local found = call('ZRANGEBYSCORE', house, LOWEST, HIGHEST, 'WITHSCORES', 'LIMIT', skip, 1)
 			local holder = found[1] and string.sub(found[1], 7)
-			local ended = holder and tonumber(call('ZSCORE', house, holder) or 0) <= now
 			if holder == token and seen.ends then
-				seen.own, skip = tonumber(found[2]) + 9007199254740992, skip + 1
-			elseif ended and keeps then
-				skip = skip + 1
-			elseif ended then
-				drop(house, holder)
-			elseif holder then
+				seen.own = tonumber(found[2]) + 9007199254740992
+			elseif holder and tonumber(call('ZSCORE', house, holder) or 0) > now then
 				seen.least = tonumber(found[2]) + 9007199254740992
 			end
+			skip = skip + 1
 		until not holder or seen.least < NONE
 		return seen
 	end
@@ -127,81 +114,100 @@ do
 		return seen.count + 1 <= math.min(shares.limit[i], seen.least, seen.own)
 	end
 
-	-- settle makes the key and its house expire when the last hold ends, or frees the key if there is none. It returns the error
-	-- of a command, or whether the key is free.
-	local function settle(i)
-		local key, house = KEYS[i], houses[i]
-		local last = lastEnd(house)
-		if last <= now then -- PEXPIREAT would delete only one of them
-			call('DEL', key, house)
-			return true
-		end
-		last = string.format('%.0f', last)
-		local done = pcall('PEXPIREAT', house, last)
-		if type(done) ~= 'table' then
-			done = pcall('PEXPIREAT', key, last)
-		end
-		return type(done) == 'table' and done
+	-- The functions below write. None of them raises an error after it has written, because the other keys of the lock would stay
+	-- as they are then.
+
+	local function drop(house, holder)
+		local score = metaScore(holder)
+		local done = pcall('ZREM', house, holder, 'limit ' .. holder)
+		pcall('ZREMRANGEBYSCORE', house, score, score)
+		return type(done) == 'table' and done or nil
 	end
 
-	-- hold makes me a holder until then, with that limit and metadata (nil leaves what is there). It returns the error of a
-	-- command, or nil.
-	function shares.hold(i, ends, limit, metadata)
-		local house, members = houses[i], { string.format('%.0f', ends), token }
+	-- purge removes holds that have ended, 1,000 at most. Nothing depends on it. It comes after all other writes, because a Redis
+	-- that is out of memory checks only the first.
+	function shares.purge(i)
+		local ended = pcall('ZRANGEBYSCORE', houses[i], '0', today, 'LIMIT', 0, 1000)
+		for j = 1, #ended do
+			drop(houses[i], ended[j])
+		end
+	end
+
+	-- expire makes the key and its house expire then, in ms. It returns the error of a command, or nil.
+	local function expire(i, at)
+		at = string.format('%.0f', at)
+		local done = pcall('PEXPIREAT', houses[i], at)
+		done = type(done) == 'table' and done or pcall('PEXPIREAT', KEYS[i], at)
+		return type(done) == 'table' and done or nil
+	end
+
+	-- hold makes me a holder until then, with that limit and metadata (nil leaves what is there). The holds of others last until
+	-- last. It returns the error of a command, or nil.
+	function shares.hold(i, ends, limit, metadata, last)
+		local house, members, old = houses[i], { string.format('%.0f', ends), token }, {}
 		if limit < NONE then
 			members[3], members[4] = string.format('%.0f', limit - 9007199254740992), 'limit ' .. token
 		end
 		if metadata then
-			local score = metaScore(token)
-			local done = pcall('ZREMRANGEBYSCORE', house, score, score)
-			if type(done) == 'table' then
-				return done
+			local score, text = metaScore(token), 'meta ' .. token .. ' ' .. metadata
+			old = pcall('ZRANGEBYSCORE', house, score, score)
+			if old.err then
+				return old
+			elseif metadata ~= '' then
+				members[#members + 1], members[#members + 2] = score, text
 			end
-			if metadata ~= '' then
-				members[#members + 1], members[#members + 2] = score, 'meta ' .. token .. ' ' .. metadata
+			if old[1] == text then
+				old = {}
 			end
 		end
 		local done = pcall('ZADD', house, unpack(members))
-		done = type(done) == 'table' and done or settle(i)
-		return type(done) == 'table' and done or nil
-	end
-
-	-- renew moves the end of my hold, and gives it new metadata unless that is "" or false. It returns the error of a command, or
-	-- nil. Its first command is one that a Redis allows that is out of memory; after it, a script may write.
-	function shares.renew(i, ends, metadata)
-		local house = houses[i]
-		local done = pcall('PEXPIREAT', house, string.format('%.0f', math.max(lastEnd(house), ends)))
-		if type(done) == 'table' then
-			return done
+		done = type(done) == 'table' and done or expire(i, math.max(ends, last))
+		if old[1] then
+			pcall('ZREM', house, unpack(old))
 		end
-		return shares.hold(i, ends, NONE, metadata ~= '' and metadata or nil)
+		return done
 	end
 
-	-- undo removes what is left of a create that has failed, apart from the key.
-	function shares.undo(i) pcall('DEL', houses[i]) end
+	-- renew moves the end of my hold, and gives it new metadata, unless that is "" or false. A Redis that is out of memory allows
+	-- its first command, and so also those after it.
+	function shares.renew(i, ends, metadata)
+		local last = shares.lastOther(i)
+		local failed = expire(i, math.max(ends, last, shares.endOf(i)))
+		return failed or shares.hold(i, ends, NONE, metadata ~= '' and metadata or nil, last)
+	end
 
 	-- create makes a free key one that I hold. It returns the error of a command, or nil.
 	function shares.create(i, ttl, metadata)
-		local done = pcall('DEL', houses[i]) -- what is left of holders whose key somebody has deleted
-		if type(done) ~= 'table' then
-			done = pcall('SET', KEYS[i], shares.mark, 'PX', string.format('%.0f', ttl))
-		end
+		local done = pcall('SET', KEYS[i], shares.mark, 'PX', string.format('%.0f', ttl))
 		if done.err then
 			return done
 		end
-		return shares.hold(i, now + ttl, shares.limit[i], metadata ~= '' and metadata or nil)
+		done = pcall('DEL', houses[i]) -- what is left of holders whose key somebody has deleted
+		return type(done) == 'table' and done or shares.hold(i, now + ttl, shares.limit[i], metadata ~= '' and metadata or nil, 0)
+	end
+
+	-- undo takes back what hold, or create, has done. What create has made of the key is up to the caller.
+	function shares.undo(i, created)
+		if created then
+			pcall('DEL', houses[i])
+		else
+			drop(houses[i], token)
+		end
 	end
 
 	-- leave takes me out of the holders, and reports whether that has freed the key. If my hold was the last to end, it also
-	-- returns in how many ms the last of the others ends.
+	-- returns in how many ms the last of the others ends. It raises an error if Redis refuses that.
 	function shares.leave(i)
-		local house = houses[i]
-		local last = call('ZREVRANGE', house, 0, 0)[1]
-		drop(house, token)
-		local free = settle(i)
-		if free == true or last ~= token then
-			return free == true, nil
+		local last, own = shares.lastOther(i), shares.endOf(i)
+		if last <= now then
+			call('DEL', KEYS[i], houses[i])
+			return true, nil
 		end
-		return false, lastEnd(house) - now
+		local failed = drop(houses[i], token)
+		if failed then
+			call('ZREM', houses[i], token)
+		end
+		expire(i, last)
+		return false, own and own > last and last - now or nil
 	end
 end
