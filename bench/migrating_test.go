@@ -45,6 +45,10 @@ func libraries(t *testing.T, addrs []string) map[string]library {
 		lock, err := ours.Obtain(ctx, key, time.Minute, nil)
 		return func() error { return lock.Release(ctx) }, err
 	}
+	all["this, shared"] = func() (func() error, error) {
+		lock, err := ours.Obtain(ctx, key, time.Minute, &redislock.Options{Shared: []string{key}, Metadata: "reader"})
+		return func() error { return lock.Release(ctx) }, err
+	}
 	pools, endPools := redsyncPools(addrs)
 	all["redsync"] = func() (func() error, error) {
 		mutex := redsync.New(pools...).NewMutex(key, redsync.WithExpiry(time.Minute))
@@ -86,7 +90,13 @@ func TestEachLibraryRespectsTheLocksOfTheOthers(t *testing.T) {
 				t.Fatalf("%d servers: %s: %v", servers, holder, err)
 			}
 			for name, other := range all {
-				if _, err := other(); err == nil {
+				again, err := other()
+				switch {
+				case holder == "this, shared" && name == holder:
+					if err != nil || again() != nil {
+						t.Errorf("%d servers: a second one that shares the key got %v", servers, err)
+					}
+				case err == nil:
 					t.Errorf("%d servers: %s gets the key that %s holds", servers, name, holder)
 				}
 			}
