@@ -74,6 +74,7 @@ type promised struct {
 	holds   []*sharedHold
 	waiters []*sharedWaiter
 	remains [sharedKeys]time.Time // until when a key or a house may last whose other half was deleted by hand
+	lasting [sharedKeys]time.Time // until when a line certainly lasts; see lineLasts in line.lua
 	sent    time.Time             // the last request, and its reply
 	got     time.Time
 	problem string
@@ -97,8 +98,8 @@ func stricter(a, b int) int {
 }
 
 // isLive reports whether a waiter certainly stands in the line of a key, and is live there.
-func (w *sharedWaiter) isLive(i int, at time.Time) bool {
-	return w.stands && !w.left && at.Before(w.box.marked[i].Add(sharedLife-margin))
+func (p *promised) isLive(w *sharedWaiter, i int, at time.Time) bool {
+	return w.stands && !w.left && at.Before(w.box.marked[i].Add(sharedLife-margin)) && at.Before(p.lasting[i])
 }
 
 // mayBeLive reports whether a script may find a waiter live.
@@ -146,7 +147,7 @@ func (p *promised) inTheWay(h *sharedHold, w *sharedWaiter, certainly bool, at t
 			return fmt.Sprintf("k%d may be what an operator has left", i)
 		}
 		for _, v := range p.waiters {
-			if skips || v.hold == h || v.hold.limits[i] == unwanted || !isAhead(v, w, certainly) || certainly && !v.isLive(i, at) || !v.mayBeLive(at) {
+			if skips || v.hold == h || v.hold.limits[i] == unwanted || !isAhead(v, w, certainly) || certainly && !p.isLive(v, i, at) || !v.mayBeLive(at) {
 				continue
 			}
 			n, who = n+1, fmt.Sprintf("%s waiter %s (limit %d)", who, v.id(), v.hold.limits[i])
@@ -264,9 +265,13 @@ func (p *promised) lasts(h *sharedHold, reply any) {
 func (p *promised) remarked(b *sharedBox, i int, made bool, by *sharedWaiter) {
 	b.marked[i], b.possible[i] = p.sent, p.got.Add(sharedLife+margin)
 	if made {
+		p.prolonged(i)
 		p.mayBeMissing(b, i, by)
 	}
 }
+
+// prolonged notes that a call has made a line last.
+func (p *promised) prolonged(i int) { p.lasting[i] = p.sent.Add(sharedLife*7/3 - margin) }
 
 func (p *promised) mayBeMissing(b *sharedBox, i int, by *sharedWaiter) {
 	for _, w := range p.waiters {

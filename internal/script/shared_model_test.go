@@ -479,7 +479,9 @@ func (h *sharedHistory) beat(ctx context.Context, b *sharedBox) {
 		if slices.Contains(missing, any(int64(position+1))) {
 			h.mayBeMissing(b, i, nil)
 		} else {
-			h.remarked(b, i, false, nil)
+			if h.remarked(b, i, false, nil); b.beats%3 == 0 {
+				h.prolonged(i)
+			}
 		}
 	}
 	firsts, _ := reply[4].([]any)
@@ -531,6 +533,7 @@ func (h *sharedHistory) hear(b *sharedBox, payload string) {
 	case "marked":
 		for _, field := range fields[2:] {
 			position, _ := strconv.ParseInt(field, 10, 64)
+			h.prolonged(w.hold.at(position))
 			h.mayBeMissing(b, w.hold.at(position), w)
 		}
 	case "granted":
@@ -695,7 +698,7 @@ func (h *sharedHistory) inLine(i int, f foundShared, now time.Time, stands map[s
 		h.check(!is || score == want, "the third member of %s in the line of k%d is %.0f, want %.0f", id, i, score, want)
 	}
 	for _, w := range h.waiters {
-		if w.hold.limits[i] != unwanted && w.isLive(i, now) {
+		if w.hold.limits[i] != unwanted && h.isLive(w, i, now) {
 			h.check(ids[w.id()] == float64(w.place), "%s stands in the line of k%d with %.0f, want %d", w.id(), i, ids[w.id()], w.place)
 		}
 	}
