@@ -21,7 +21,9 @@ Returns     {time, listeners, silent, {i, …}, {number, lines, ms, …}}
                        last of these is. A key that it would share with those who hold it counts as free
             A line that is not a sorted set is left out.
 Publishes   to redislock:inbox:‹inbox›, once for each waiter of another inbox: its number, if it is
-            the first live one of a line from which dead ones were removed
+            the first live one of a line from which waiters were removed, or can share the key with that one;
+            and the first eight who can share a key, if one of this inbox is the first and the key may have
+            room. They may be of this inbox
 Errors      those of the first ZSCORE or ZADD that Redis refuses
 ]]
 local CHUNK = 2000 -- keys a command: Lua unpacks 7,999 values in Redis, 5,114 in miniredis
@@ -83,11 +85,17 @@ for i = 1, n do
 				firsts[#firsts + 1], found[number] = number, at
 			end
 			local left = tonumber(call('PTTL', KEYS[i])) or -1
-			if limitOf(line, waiter) > 1 and call('GET', KEYS[i]) == ' redislock:shared' then
+			local shares = limitOf(line, waiter) > 1
+			if shares and call('GET', KEYS[i]) == ' redislock:shared' then
 				left = 0 -- only obtain can tell whether there is room for it
 			end
-			if left ~= -1 and left < life * 1000 / 3 then
+			local soon = left ~= -1 and left < life * 1000 / 3
+			if soon then
 				at.lines, at.ms = at.lines + 1, math.max(at.ms, left)
+			end
+			-- The first one may be stuck on another key, and nobody has told those behind it when a hold has ended by itself.
+			if soon and shares then
+				wake(line, 0, math.huge, 8)
 			end
 		end
 	end

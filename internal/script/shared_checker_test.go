@@ -301,6 +301,22 @@ func (p *promised) follows(w *sharedWaiter, now time.Time) bool {
 	})
 }
 
+// isFar reports whether so many stand before a waiter in one of its lines that a beat need not tell it. It tries after 30 s.
+func (p *promised) isFar(w *sharedWaiter) bool {
+	for i, limit := range w.hold.limits {
+		ahead := 0
+		for _, v := range p.waiters {
+			if limit != unwanted && v.hold.limits[i] != unwanted && isAhead(v, w, false) {
+				ahead++
+			}
+		}
+		if ahead >= 8 {
+			return true
+		}
+	}
+	return false
+}
+
 // blocked returns those waiters who certainly cannot have their keys.
 func (p *promised) blocked(at time.Time) map[*sharedWaiter]bool {
 	all := map[*sharedWaiter]bool{}
@@ -322,7 +338,7 @@ func (p *promised) awake(before map[*sharedWaiter]bool, now time.Time, patience 
 		if w.idle.IsZero() {
 			w.idle = now
 		}
-		p.check(now.Sub(w.idle) < patience || w.excused, "%s (ticket %d) of %v could go for %v, and nothing makes it try",
+		p.check(now.Sub(w.idle) < patience || w.excused || p.isFar(w), "%s (ticket %d) of %v could go for %v, and nothing makes it try",
 			w.id(), w.place, w.hold.limits, now.Sub(w.idle))
 	}
 }
