@@ -239,11 +239,11 @@ local function fits(i, waiter)
 	return false
 end
 
--- parts reports whether one who leaves a line may have stood between waiters who can share the key: unless it would have
--- shared it with all of them.
+-- parts reports whether one who leaves a line may have stood between waiters who can share the key: unless neither it nor
+-- the first one has a limit there, because then all before it would have shared the key with those behind it.
 local function parts(i, waiter)
-	local limit = shares and shares.limit[i - lines + 1]
-	return leaver and not stepper and limit ~= math.huge and limitOf(KEYS[i], waiter) > 1
+	local limit, own = shares and shares.limit[i - lines + 1], leaver and not stepper and limitOf(KEYS[i], waiter) or 1
+	return own > 1 and not (own == math.huge and limit == own)
 end
 
 while pending[1] do -- again for each inbox that turns out to be gone
