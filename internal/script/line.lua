@@ -214,12 +214,11 @@ local function wake(line, count, least, limit)
 			local waiter = read(line, found[i])
 			if stands(waiter) then
 				local own = limitOf(line, waiter)
-				same = same or own
-				if own ~= same or count + 1 > math.min(own, least) or limit <= 0 then
+				if own ~= (same or own) or count + 1 > math.min(own, least) or limit <= 0 then
 					return
 				end
 				if tell(waiter, '') then
-					count, limit = count + 1, limit - 1
+					same, count, limit = own, count + 1, limit - 1
 				end
 			end
 		end
