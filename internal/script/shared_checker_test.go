@@ -301,6 +301,14 @@ func (p *promised) follows(w *sharedWaiter, now time.Time) bool {
 	})
 }
 
+// isBehindGhost reports whether somebody who does not wait any more stands before a waiter, and may be live. Its inbox may not
+// beat for it.
+func (p *promised) isBehindGhost(w *sharedWaiter, now time.Time) bool {
+	return slices.ContainsFunc(p.waiters, func(v *sharedWaiter) bool {
+		return isAhead(v, w, false) && !v.acts(now) && v.mayBeLive(now)
+	})
+}
+
 // isFar reports whether so many stand before a waiter in one of its lines that a beat need not tell it. It tries after 30 s.
 func (p *promised) isFar(w *sharedWaiter) bool {
 	for i, limit := range w.hold.limits {
@@ -335,7 +343,7 @@ func (p *promised) awake(before map[*sharedWaiter]bool, now time.Time, patience 
 			continue
 		}
 		p.check(!before[w] || w.excused, "nobody has told %s (ticket %d) of %v that it can go", w.id(), w.place, w.hold.limits)
-		if w.idle.IsZero() {
+		if w.idle.IsZero() || p.isBehindGhost(w, now) {
 			w.idle = now
 		}
 		p.check(now.Sub(w.idle) < patience || w.excused || p.isFar(w), "%s (ticket %d) of %v could go for %v, and nothing makes it try",
