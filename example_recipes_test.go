@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"net"
+	"sync"
 	"time"
 
 	"github.com/redislock/redislock"
@@ -51,13 +53,7 @@ func Example_leaderElection() {
 
 	two, stop := context.WithCancel(ctx)
 	go stand(two, "two")
-	for waiters := 0; waiters == 0; time.Sleep(time.Millisecond) {
-		found, err := locks.Inspect(ctx, "leader")
-		if err != nil {
-			log.Fatal(err)
-		}
-		waiters = found[0].Waiters
-	}
+	waitInLine(ctx, locks, "leader", 1)
 	stepDown()
 	<-led // at once: the release hands the leadership over
 	<-ended
@@ -137,6 +133,157 @@ func Example_limit() {
 	// Output:
 	// context deadline exceeded
 	// locked: false
+}
+
+// withConnection waits for one of most permits, and calls fn with a new connection. On all machines together, there are no
+// more connections than that at any time.
+func withConnection(
+	ctx context.Context, locks *redislock.Client, most int,
+	dial func(context.Context) (net.Conn, error), fn func(context.Context, net.Conn) error,
+) error {
+	permit := &redislock.Options{Queue: true, Permits: map[string]int{"connections": most}}
+	return locks.Do(ctx, []string{"connections"}, 10*time.Second, permit, func(ctx context.Context) error {
+		conn, err := dial(ctx)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		defer context.AfterFunc(ctx, func() { conn.Close() })() // also when the permit is lost
+		return fn(ctx, conn)
+	})
+}
+
+func Example_connectionPool() {
+	ctx, client := setUp()
+	locks := redislock.New(client)
+	defer locks.Close()
+	var mu sync.Mutex
+	open, peak := 0, 0
+	add := func(n int) {
+		mu.Lock()
+		defer mu.Unlock()
+		open += n
+		peak = max(peak, open)
+	}
+	dial := func(context.Context) (net.Conn, error) {
+		conn, _ := net.Pipe() // in a program, a net.Dialer
+		return conn, nil
+	}
+
+	var callers sync.WaitGroup
+	for range 9 {
+		callers.Go(func() {
+			err := withConnection(ctx, locks, 3, dial, func(context.Context, net.Conn) error {
+				add(1)
+				defer add(-1)
+				time.Sleep(20 * time.Millisecond)
+				return nil
+			})
+			if err != nil {
+				log.Fatal(err)
+			}
+		})
+	}
+	callers.Wait()
+	fmt.Println("at most", peak, "at a time")
+	// Output: at most 3 at a time
+}
+
+// read runs fn as a reader. Any number of readers run at the same time.
+func read(ctx context.Context, locks *redislock.Client, fn func(context.Context) error) error {
+	reader := &redislock.Options{Queue: true, Shared: []string{"release"}}
+	return locks.Do(ctx, []string{"release"}, 10*time.Second, reader, fn)
+}
+
+// deploy runs fn when the readers that have come before it have ended. Readers that come later wait for it.
+func deploy(ctx context.Context, locks *redislock.Client, fn func(context.Context) error) error {
+	return locks.Do(ctx, []string{"release"}, 10*time.Second, &redislock.Options{Queue: true}, fn)
+}
+
+func Example_deployment() {
+	ctx, client := setUp()
+	locks := redislock.New(client)
+	defer locks.Close()
+	var jobs sync.WaitGroup
+	started, finish := make(chan bool), make(chan bool)
+	for range 2 {
+		jobs.Go(func() {
+			_ = read(ctx, locks, func(context.Context) error {
+				started <- true
+				<-finish
+				fmt.Println("a reader ends")
+				return nil
+			})
+		})
+	}
+	<-started
+	<-started // both read
+	jobs.Go(func() {
+		_ = deploy(ctx, locks, func(context.Context) error {
+			fmt.Println("the deployment runs")
+			return nil
+		})
+	})
+	waitInLine(ctx, locks, "release", 1)
+	jobs.Go(func() {
+		_ = read(ctx, locks, func(context.Context) error {
+			fmt.Println("a later reader runs")
+			return nil
+		})
+	})
+	waitInLine(ctx, locks, "release", 2)
+	close(finish)
+	jobs.Wait()
+
+	err := read(ctx, locks, func(ctx context.Context) error {
+		return deploy(ctx, locks, func(context.Context) error { return nil })
+	})
+	fmt.Println("inside of a reader:", errors.Is(err, redislock.ErrInvalid))
+	// Output:
+	// a reader ends
+	// a reader ends
+	// the deployment runs
+	// a later reader runs
+	// inside of a reader: true
+}
+
+// waitInLine returns when so many wait in line for key.
+func waitInLine(ctx context.Context, locks *redislock.Client, key string, many int) {
+	for waiters := 0; waiters < many; time.Sleep(time.Millisecond) {
+		found, err := locks.Inspect(ctx, key)
+		if err != nil {
+			log.Fatal(err)
+		}
+		waiters = found[0].Waiters
+	}
+}
+
+// export runs fn if no other export of that customer runs, and fewer than most exports in all, on all machines together.
+// Otherwise it returns ErrNotObtained at once.
+func export(
+	ctx context.Context, locks *redislock.Client, customer string, most int, fn func(context.Context) error,
+) error {
+	keys := []string{"exports", "exports:" + customer}
+	return locks.Do(ctx, keys, 10*time.Second, &redislock.Options{Permits: map[string]int{"exports": most}}, fn)
+}
+
+func Example_atMostSoManyJobs() {
+	ctx, client := setUp()
+	locks := redislock.New(client)
+	err := export(ctx, locks, "acme", 2, func(context.Context) error {
+		again := export(ctx, redislock.New(client), "acme", 2, func(context.Context) error { return nil }) // another machine
+		fmt.Println("acme once more:", again)
+		return export(ctx, redislock.New(client), "initech", 2, func(context.Context) error {
+			third := export(ctx, redislock.New(client), "hooli", 2, func(context.Context) error { return nil })
+			fmt.Println("a third one:", third)
+			return nil
+		})
+	})
+	fmt.Println("two:", err)
+	// Output:
+	// acme once more: redislock: not obtained
+	// a third one: redislock: not obtained
+	// two: <nil>
 }
 
 // locker lets one of several instances of gocron run a job. Pass it to gocron.WithDistributedLocker.

@@ -94,6 +94,62 @@ func ExampleOptions_queue() {
 	// Output: [order:7 stock:42]
 }
 
+func ExampleOptions_shared() {
+	ctx, client := setUp()
+	locks := redislock.New(client)
+
+	lock, err := locks.ObtainMulti(ctx, []string{"account:3", "catalog", "gpu"}, 10*time.Second, &redislock.Options{
+		Shared:  []string{"catalog"},      // other readers may hold it as well
+		Permits: map[string]int{"gpu": 4}, // four may hold it, this lock included
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	reader := &redislock.Options{Shared: []string{"catalog"}}
+	other, err := locks.Obtain(ctx, "catalog", 10*time.Second, reader)
+	fmt.Println("another reader:", err)
+	_, err = locks.Obtain(ctx, "catalog", 10*time.Second, nil)
+	fmt.Println("a writer:", err)
+	if err := errors.Join(lock.Release(ctx), other.Release(ctx)); err != nil {
+		log.Fatal(err)
+	}
+	_, err = locks.Obtain(ctx, "catalog", 10*time.Second, nil)
+	fmt.Println("a writer after the readers:", err)
+	// Output:
+	// another reader: <nil>
+	// a writer: redislock: not obtained
+	// a writer after the readers: <nil>
+}
+
+// While a lock is held, its key has no more holders than its caller said, whoever comes later.
+func ExampleOptions_permits() {
+	ctx, client := setUp()
+	locks := redislock.New(client)
+	two := &redislock.Options{Permits: map[string]int{"gpu": 2}}
+	if _, err := locks.Obtain(ctx, "gpu", 10*time.Second, two); err != nil {
+		log.Fatal(err)
+	}
+
+	three := &redislock.Options{Permits: map[string]int{"gpu": 3}}
+	for range 2 {
+		_, err := locks.Obtain(ctx, "gpu", 10*time.Second, three)
+		fmt.Println(err)
+	}
+	status, err := locks.Inspect(ctx, "gpu")
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, holder := range status[0].Holders {
+		fmt.Println("a holder allows", holder.Limit)
+	}
+	// Unordered output:
+	// <nil>
+	// redislock: not obtained
+	// a holder allows 3
+	// a holder allows 2
+}
+
 func ExampleOptions_retryStrategy() {
 	ctx, client := setUp()
 	locks := redislock.New(client)
