@@ -18,6 +18,11 @@ import (
 	"github.com/redislock/redislock/internal/testing/spec"
 )
 
+// permits returns the options for a lock that lets one of its keys have so many holders.
+func permits(key string, most int, metadata string) *redislock.Options {
+	return &redislock.Options{Permits: map[string]int{key: most}, Metadata: metadata}
+}
+
 // readPage returns what docs/redis.md says about commands.
 func readPage() redispage.Features {
 	GinkgoHelper()
@@ -46,7 +51,7 @@ var _ = Describe("docs/redis.md", func() {
 		}
 	},
 		func(script string, _ ...string) string { return script + ".lua" },
-		Entry(nil, "obtain", "Locking", "Fencing", "Waiting in line"),
+		Entry(nil, "obtain", "Locking", "Fencing", "Waiting in line", "Sharing"),
 		Entry(nil, "obtain_each", "Locking"),
 		Entry(nil, "refresh", "Renewing"),
 		Entry(nil, "release", "Handing over"),
@@ -59,10 +64,11 @@ var _ = Describe("docs/redis.md", func() {
 		Entry(nil, "line", "Waiting in line"),
 		Entry(nil, "beat", "Waiting in line"),
 		Entry(nil, "marker", "Guarding"),
+		Entry(nil, "shared", "Sharing"),
 	)
 
 	It("knows every script", func() {
-		Expect(spec.Scripts()).To(HaveLen(13), "the table above has a row for each")
+		Expect(spec.Scripts()).To(HaveLen(14), "the table above has a row for each")
 	})
 
 	It("shows an ACL with all of them", func() {
@@ -70,7 +76,7 @@ var _ = Describe("docs/redis.md", func() {
 		shown, after, _ := strings.Cut(shown, "```")
 		var rights []string
 		for _, feature := range []string{
-			"Locking", "Renewing", "Asking", "Attaching", "Inspecting", "Looking at a line", "Explaining", "Fencing",
+			"Locking", "Renewing", "Asking", "Attaching", "Inspecting", "Looking at a line", "Explaining", "Sharing", "Fencing",
 			"Waiting in line", "Handing over", "Clusters",
 		} {
 			rights = append(rights, redispage.Rights(page.Commands(feature))...)
@@ -156,6 +162,10 @@ var _ = Describe("A user who may run only what docs/redis.md names for it can us
 		token = spec.Obtain(ctx, redislock.New(on.Client), time.Minute, nil, "held").Token()
 		on.Stand(ctx, keyname.LineOf("held"), 17, "box/7 1 60000 0 t7", 3*time.Second, true)
 		Expect(on.Client.LPush(ctx, "list", "entry").Err()).To(Succeed())
+		// A limit makes a script look for the least of those.
+		for range 2 {
+			spec.Obtain(ctx, redislock.New(on.Client), time.Minute, permits("shared", 3, ""), "shared")
+		}
 	})
 
 	// can expects that a user who may run only what the page names for a feature can do that.
@@ -217,9 +227,10 @@ var _ = Describe("A user who may run only what docs/redis.md names for it can us
 
 	It("Inspecting", func(ctx SpecContext) {
 		can("Inspecting", func(locks *redislock.Client, _ chan struct{}) {
-			found, err := locks.Inspect(ctx, "held")
+			found, err := locks.Inspect(ctx, "held", "shared")
 			Expect(err).NotTo(HaveOccurred())
 			Expect(found[0].Waiters).To(Equal(1))
+			Expect(found[1].HolderCount).To(Equal(2))
 		})
 	})
 
@@ -234,6 +245,27 @@ var _ = Describe("A user who may run only what docs/redis.md names for it can us
 			held := spec.Obtain(ctx, locks, time.Minute, nil, "a")
 			_, err := locks.Obtain(ctx, "a", time.Minute, &redislock.Options{Explain: true})
 			Expect(err).To(HaveField("Token", held.Token()))
+			_, err = locks.Obtain(ctx, "shared", time.Minute, &redislock.Options{Explain: true})
+			Expect(err).To(HaveField("Holders", 2))
+		})
+	})
+
+	It("Sharing", func(ctx SpecContext) {
+		Expect(on.Client.ZAdd(ctx, keyname.LineOf("b"), redis.Z{Score: 17, Member: "box/7 1 60000 0 t7"},
+			redis.Z{Score: spec.Mark(time.Now().Add(time.Minute), 120, true), Member: "~box"}).Err()).To(Succeed())
+		can("Sharing", func(locks *redislock.Client, _ chan struct{}) {
+			lock := spec.Obtain(ctx, locks, time.Minute, permits("shared", 3, "mine"), "shared", "a")
+			_, err := locks.Obtain(ctx, "shared", time.Minute, permits("shared", 3, ""))
+			Expect(err).To(Equal(redislock.ErrNotObtained))
+			Expect(lock.Refresh(ctx, time.Minute, &redislock.Options{Metadata: "new"})).To(Succeed())
+			Expect(lock.TTL(ctx)).To(BeNumerically(">", 0))
+			attached, err := locks.Attach(ctx, []string{"shared"}, lock.Token())
+			Expect(err).NotTo(HaveOccurred())
+			Expect(attached.Metadata()).To(Equal("new"))
+			Expect(lock.Release(ctx)).To(Succeed())
+			Expect(spec.Obtain(ctx, locks, time.Minute, permits("free", 3, "mine"), "free").Release(ctx)).To(Succeed())
+			_, err = locks.Obtain(ctx, "b", time.Minute, &redislock.Options{Shared: []string{"b"}})
+			Expect(err).To(Equal(redislock.ErrNotObtained), "somebody else waits for it")
 		})
 	})
 
