@@ -18,10 +18,11 @@ func (c *Client) Obtain(ctx context.Context, key string, ttl time.Duration, opt 
 	return c.obtain(ctx, []string{key}, ttl, opt)
 }
 
-// ObtainMulti acquires the lock on all keys or on none of them, for ttl. A key that is named twice is locked once.
-// A key must not be empty, and must not end in ":redislock:line" or ":redislock:house". A key can be acquired if it is free
-// or already holds the same [Options.Token], and beside other holders as [Options.Shared] says. For keys with that token, the call replaces the metadata and never shortens the remaining
-// ttl. If such a key has no expiry, it gets the ttl.
+// ObtainMulti acquires the lock on all keys or on none of them, for ttl. A key that is named twice is locked once. A
+// key must not be empty, and must not end in ":redislock:line" or ":redislock:house". A key can be acquired if it is
+// free or already holds the same [Options.Token], and beside other holders as [Options.Shared] says. For keys with that
+// token, the call replaces the metadata and never shortens the remaining ttl. If such a key has no expiry, it gets the
+// ttl.
 //
 // One script acquires all keys; across slots, one script in each slot. This takes the server 2 to 8 µs per key, and the
 // server does nothing else meanwhile. A Refresh, a renewal or a Release takes about half as long. A script can hold

@@ -5,17 +5,18 @@
 // returns a [Lock], which refreshes and releases the keys, and says until when they are certainly held. The file
 // docs/how-it-works.md shows all of this on one page.
 //
-// A key has one holder, unless [Options.Shared] or [Options.Permits] says that several may hold it: as readers do, or up to a
-// number. Redis then keeps the holders beside the key. One call can have keys of all kinds, all or none.
+// A key has one holder, unless [Options.Shared] or [Options.Permits] says that several may hold it: as readers do, or
+// up to a number. Redis then keeps the holders beside the key. One call can have keys of all kinds, all or none.
 //
 // # Guarantees
 //
-// Before its [Lock.Until], a lock shares none of its exclusive keys with a valid lock of another token. A key in Shared or Permits has
-// no more holders than the lock allows. This holds as long as Redis keeps what it acknowledged, and the clocks of the
-// machines run at speeds that differ by less than 1 %. Validity counts from before the request was sent. One Lua script
-// acquires, refreshes or checks all keys of a lock as a whole. A call returns when its ctx ends, whatever the network does.
-// Only a Release that begins after the end of its ctx waits for up to a second. If a caller abandons an obtain, the library
-// releases in the background what the obtain may have acquired. If that fails, those keys expire with their ttl.
+// Before its [Lock.Until], a lock shares none of its exclusive keys with a valid lock of another token. A key in Shared
+// or Permits has no more holders than the lock allows. This holds as long as Redis keeps what it acknowledged, and the
+// clocks of the machines run at speeds that differ by less than 1 %. Validity counts from before the request was sent.
+// One Lua script acquires, refreshes or checks all keys of a lock as a whole. A call returns when its ctx ends,
+// whatever the network does. Only a Release that begins after the end of its ctx waits for up to a second. If a caller
+// abandons an obtain, the library releases in the background what the obtain may have acquired. If that fails, those
+// keys expire with their ttl.
 //
 // # Limits
 //
