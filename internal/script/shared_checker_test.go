@@ -15,6 +15,9 @@ const (
 
 	unsure = "?"
 
+	// prompt is within what time the first waiter tries when the last hold in its way has ended.
+	prompt = 12 * time.Millisecond
+
 	// margin is how far a time in ms may be off.
 	margin = 2 * time.Millisecond
 )
@@ -166,8 +169,12 @@ func (p *promised) granted(what string, h *sharedHold, w *sharedWaiter, counts b
 	switch {
 	case !h.isHeld(p.sent):
 		h.metadata = h.given
-	case h.metadata != h.given && !slices.ContainsFunc(h.certain[:], p.got.Before):
-		h.metadata = unsure
+	case h.metadata != h.given: // some keys keep theirs
+		for i, limit := range h.limits {
+			if limit != unwanted && !h.certain[i].After(p.got) {
+				h.metadata = unsure
+			}
+		}
 	}
 	for i, limit := range h.limits {
 		if limit == unwanted {
@@ -309,6 +316,18 @@ func (p *promised) isBehindGhost(w *sharedWaiter, now time.Time) bool {
 	})
 }
 
+// isFirst reports whether nobody stands before a waiter in any of its lines.
+func (p *promised) isFirst(w *sharedWaiter) bool {
+	return !slices.ContainsFunc(p.waiters, func(v *sharedWaiter) bool {
+		for i, limit := range w.hold.limits {
+			if limit != unwanted && v.hold.limits[i] != unwanted && isAhead(v, w, false) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
 // isFar reports whether so many stand before a waiter in one of its lines that a beat need not tell it. It tries after 30 s.
 func (p *promised) isFar(w *sharedWaiter) bool {
 	for i, limit := range w.hold.limits {
@@ -346,6 +365,8 @@ func (p *promised) awake(before map[*sharedWaiter]bool, now time.Time, patience 
 		if w.idle.IsZero() || p.isBehindGhost(w, now) {
 			w.idle = now
 		}
+		p.check(now.Sub(w.idle) < prompt || w.due.IsZero() || w.excused || !p.isFirst(w),
+			"%s (ticket %d) of %v is the first, could go for %v, and is due too late", w.id(), w.place, w.hold.limits, now.Sub(w.idle))
 		p.check(now.Sub(w.idle) < patience || w.excused || p.isFar(w), "%s (ticket %d) of %v could go for %v, and nothing makes it try",
 			w.id(), w.place, w.hold.limits, now.Sub(w.idle))
 	}
