@@ -406,7 +406,7 @@ func (h *sharedHistory) stepBack(ctx context.Context, lock *sharedHold, w *share
 	h.lost("release", lock, reply)
 	h.ends(lock)
 	lock.from = nil
-	w.stands, w.called, w.excused, w.idle = true, false, false, time.Time{}
+	w.stands, w.called, w.excused, w.idle = true, false, true, time.Time{}
 	w.due = h.got.Add(time.Duration(h.random.IntN(20)) * time.Millisecond) // when the rest of the round is over
 	for i, limit := range lock.limits {
 		if limit != unwanted {
