@@ -89,13 +89,11 @@ for i = 1, n do
 			if shares and call('GET', KEYS[i]) == ' redislock:shared' then
 				left = 0 -- only obtain can tell whether there is room for it
 			end
-			local soon = left ~= -1 and left < life * 1000 / 3
-			if soon then
+			if left ~= -1 and left < life * 1000 / 3 then
 				at.lines, at.ms = at.lines + 1, math.max(at.ms, left)
-			end
-			-- The first one may be stuck on another key, and nobody has told those behind it when a hold has ended by itself.
-			if soon and shares then
-				wake(line, 0, math.huge, 8)
+				if shares then -- the first one may be stuck on another key, and nobody tells those behind it when a hold just ends
+					wake(line, 0, math.huge, 8)
+				end
 			end
 		end
 	end
