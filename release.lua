@@ -76,6 +76,7 @@ end
 local lines = fenced and counter + 1 or counter -- where they begin in KEYS
 
 local lost -- what to return, if not 0
+local joint = {} -- the indices of shared keys: whatever becomes of them, the others are deleted first
 for start = deleted[1] and 2 or 1, n, CHUNK do
 	local values = call('MGET', unpack(KEYS, start, math.min(start + CHUNK - 1, n)))
 	local mine, count = {}, 0
@@ -86,12 +87,7 @@ for start = deleted[1] and 2 or 1, n, CHUNK do
 			mine[count] = KEYS[index]
 			deleted[index] = true
 		elseif shares and stored == shares.mark and shares.limit[index] and not shares.wrong(index) then
-			if not shares.endOf(index) then
-				lost = lost or {}
-				lost[#lost + 1] = -index
-			end
-			deleted[index], left[index] = shares.leave(index)
-			shared[index] = not deleted[index]
+			joint[#joint + 1] = index
 		elseif not stored and pcall('EXISTS', KEYS[index]) == 0 then
 			lost = lost or {}
 			lost[#lost + 1] = -index
@@ -103,6 +99,21 @@ for start = deleted[1] and 2 or 1, n, CHUNK do
 	if count > 0 then
 		call('DEL', unpack(mine))
 	end
+end
+for _, index in ipairs(joint) do
+	if not shares.endOf(index) then
+		lost = lost or {}
+		lost[#lost + 1] = -index
+	end
+	local failure
+	deleted[index], left[index], failure = shares.leave(index)
+	if failure then
+		return failure
+	end
+	shared[index] = not deleted[index]
+end
+if joint[1] and lost then
+	table.sort(lost, function(a, b) return math.abs(a) < math.abs(b) end)
 end
 
 -- isClosed reports whether the guard is closed. It counts as closed if nobody can tell.

@@ -54,9 +54,12 @@ do
 		end
 	end
 
-	-- lastOther returns when the last hold of another ends, in ms; now if there is none.
-	function shares.lastOther(i)
-		local found = call('ZREVRANGE', houses[i], 0, 1, 'WITHSCORES')
+	-- lastOther returns when the last hold of another ends, in ms; now if there is none. It returns nil and the error of a command.
+	local function lastOther(i)
+		local found = pcall('ZREVRANGE', houses[i], 0, 1, 'WITHSCORES')
+		if found.err then
+			return nil, found
+		end
 		return math.max(tonumber(found[1] == token and found[4] or found[1] ~= token and found[2] or 0), now)
 	end
 
@@ -65,7 +68,7 @@ do
 	-- whether there are holds that have ended (stale).
 	function shares.look(i)
 		local house, skip = houses[i], 0
-		local seen = { ends = shares.endOf(i), least = NONE, own = NONE, last = shares.lastOther(i) }
+		local seen = { ends = shares.endOf(i), least = NONE, own = NONE, last = lastOther(i) or call('ZREVRANGE', house, 0, 1) }
 		seen.stale = call('ZCOUNT', house, '0', today) > 0
 		seen.count = call('ZCOUNT', house, '(' .. today, '+inf') - (seen.ends and 1 or 0)
 		seen.first = tonumber(call('ZRANGEBYSCORE', house, '(' .. today, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2] or now)
@@ -171,8 +174,8 @@ do
 	-- renew moves the end of my hold, and gives it new metadata, unless that is "" or false. A Redis that is out of memory allows
 	-- its first command, and so also those after it.
 	function shares.renew(i, ends, metadata)
-		local last = shares.lastOther(i)
-		local failed = expire(i, math.max(ends, last, shares.endOf(i)))
+		local last, failed = lastOther(i)
+		failed = failed or expire(i, math.max(ends, last, shares.endOf(i)))
 		return failed or shares.hold(i, ends, NONE, metadata ~= '' and metadata or nil, last)
 	end
 
@@ -196,16 +199,16 @@ do
 	end
 
 	-- leave takes me out of the holders, and reports whether that has freed the key. If my hold was the last to end, it also
-	-- returns in how many ms the last of the others ends. It raises an error if Redis refuses that.
+	-- returns in how many ms the last of the others ends. It returns the error of a command as the third value.
 	function shares.leave(i)
-		local last, own = shares.lastOther(i), shares.endOf(i)
-		if last <= now then
-			call('DEL', KEYS[i], houses[i])
-			return true, nil
+		local own, last, failed = shares.endOf(i), lastOther(i)
+		if last == now then
+			local done = pcall('DEL', KEYS[i], houses[i])
+			return type(done) ~= 'table', nil, type(done) == 'table' and done or nil
 		end
-		local failed = drop(houses[i], token)
+		failed = failed or drop(houses[i], token)
 		if failed then
-			call('ZREM', houses[i], token)
+			return false, nil, failed
 		end
 		expire(i, last)
 		return false, own and own > last and last - now or nil
