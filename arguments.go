@@ -106,7 +106,7 @@ func (c *Client) checkPlaces(keys []string, opt *Options) error {
 
 // limits returns how many holders each key may have, as argument.Limits does.
 func (c *Client) limits(keys []string, opt *Options) ([]int, error) {
-	if opt == nil || len(opt.Shared)+len(opt.Permits) == 0 {
+	if c == nil || opt == nil || len(opt.Shared)+len(opt.Permits) == 0 { // check refuses a nil Client
 		return nil, nil
 	}
 	limits, err := argument.Limits(keys, opt.Shared, opt.Permits)

@@ -98,7 +98,7 @@ func (c *Client) enter(ctx context.Context, keys []string, ttl time.Duration, op
 	}
 	d.Context = d.parent
 	if len(missing) > 0 || len(keys) == 0 {
-		if limits != nil {
+		if opt != nil && len(opt.Shared)+len(opt.Permits) > 0 {
 			opt = opt.only(missing)
 			d.shared, d.permits = opt.Shared, opt.Permits
 		}

@@ -12,7 +12,8 @@ ARGV[3]     the ticket of the caller; "0" for none
 Returns     {i, value, ms, ahead, holders}  KEYS[i] is the first key that others hold so that the caller
                        cannot, and its value; of a shared key, what the value of the holder would be
                        whose hold ends last, and how many others hold it; otherwise holders is 0. If the
-                       token itself shares a key that the caller wants alone, it is that holder. The key
+                       token itself shares a key that the caller wants alone, it is that holder. A shared
+                       key without holders blocks only a caller who wants it alone: value is "". The key
                        expires in ms, or never if ms is -1. ahead is how many live waiters are
                        before the caller in the line of KEYS[i]; dead ones may make it too large
             {i, "", 0, ahead, 0}  no other token holds a key, and KEYS[i] is the first key with live
@@ -50,6 +51,8 @@ for first = 1, n, CHUNK do
 				local at = all[1] == token and not own and 4 or 0
 				local shown = all[at + 1] .. (all[at + 4] ~= '' and ' ' .. all[at + 4] or '')
 				return { i, shown, call('PTTL', KEYS[i]), ahead(i), seen.count + (own and 1 or 0) }
+			elseif seen.count == 0 and shares.limit[i] == 1 then -- somebody has deleted the house
+				return { i, '', call('PTTL', KEYS[i]), ahead(i), 0 }
 			end
 		elseif value and value ~= token and string.sub(value, 1, #token + 1) ~= token .. ' ' then
 			return { i, value, call('PTTL', KEYS[i]), ahead(i), 0 }
