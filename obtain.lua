@@ -264,12 +264,13 @@ if not free then
 
 		local before = stood and string.format('(%.0f', ticket) or '+inf' -- the tickets of those ahead
 
-		-- firstOther returns the entry of the first of so many waiters ahead that wants a key with some limit; nil if all want it
-		-- without one. The scores of their third members are their tickets, so this takes few commands; see line.lua.
-		local function firstOther(line, ahead)
+		-- firstOther returns the entries from the first one on, of so many waiters ahead, that wants a key with some limit, and no
+		-- more than size; nothing if all want it without one. The scores of their third members are their tickets, so this takes few
+		-- commands; see line.lua.
+		local function firstOther(line, ahead, size)
 			local oldest, newest = '-3.8e15', '-1e12'
 			if call('ZCOUNT', line, stood and string.format('(-%.0f', ticket) or oldest, newest) == ahead then
-				return nil
+				return {}
 			end
 			local low, high, marks = 0, ahead - 1, call('ZCOUNT', line, '-inf', '(0')
 			while low < high do
@@ -281,39 +282,40 @@ if not free then
 					low = middle + 1
 				end
 			end
-			return call('ZRANGE', line, marks + low, marks + low)[1]
+			return call('ZRANGE', line, marks + low, marks + math.min(low + size, ahead) - 1)
 		end
 
 		-- conflict reports whether a live waiter ahead wants the shared KEYS[i] with another limit, or there is no room beside all
-		-- those who want it with the same one. It removes dead ones, and tells those behind them.
+		-- those who want it with the same one. It removes dead ones before it says so, many at once, and tells those behind them.
 		local function conflict(line, i)
-			local limit, seen, dead = shares.limit[i], shares.joined[i] or { count = 0, least = math.huge }, nil
-			local room = math.min(limit, seen.least) - seen.count - 1
+			local limit, seen = shares.limit[i], shares.joined[i] or { count = 0, least = math.huge }
+			local room, size, refuses, dead = math.min(limit, seen.least) - seen.count - 1, 1, false, nil
 			repeat
-				local ahead, found = call('ZCOUNT', line, '0', before), {}
+				local ahead, found, live = call('ZCOUNT', line, '0', before), {}, 0
 				if ahead > 0 and room < math.huge then
 					found = call('ZRANGEBYSCORE', line, '0', before, 'LIMIT', 0, room + 1)
 				elseif ahead > 0 then
-					found[1] = firstOther(line, ahead)
+					found = firstOther(line, ahead, size)
 				end
-				dead = nil
-				local places = room
+				dead = {}
 				for j = 1, #found do
-					local waiter = read(line, found[j])
-					if not waiter.live then
-						dead = dead or waiter
-					elseif places < 1 or limitOf(line, waiter) ~= limit then
-						return true
-					else
-						places = places - 1
+					local waiter, count = read(line, found[j]), #dead
+					if waiter.live then
+						live = live + 1
+						refuses = refuses or live > room or limitOf(line, waiter) ~= limit
+					elseif not refuses then
+						dead[count + 1], dead[count + 2], dead[count + 3] = waiter.entry, '=' .. waiter.id, '~' .. waiter.inbox
 					end
 				end
-				if dead then
-					call('ZREM', line, dead.entry, '=' .. dead.id, '~' .. dead.inbox)
+				for j = 1, #dead, CHUNK do
+					call('ZREM', line, unpack(dead, j, math.min(j + CHUNK - 1, #dead)))
+				end
+				if dead[1] then
 					wake(line, seen.count, seen.least, 10000)
 				end
-			until not dead
-			return false
+				size = math.min(size * 4, 500)
+			until refuses or not dead[1]
+			return refuses
 		end
 
 		-- due makes the caller try again when the key that refuses it may be free. If only some are ahead who share it, they may be
