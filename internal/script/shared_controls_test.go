@@ -18,6 +18,7 @@ type sharedControl struct {
 	rule   string
 	script string   // where the text stands; "" for all that have it
 	edits  []string // pairs of an old text, which stands there once, and a new one
+	rare   bool     // it takes dozens of histories, so a short run leaves it out
 }
 
 // purge is what removes ended holds. The scripts are right without it, but it hides that another rule is missing.
@@ -26,7 +27,8 @@ var purge = []string{"'0', today, 'LIMIT', 0, 1000", "'0', today, 'LIMIT', 0, 0"
 // These rules have no control, because a beat makes up for them within an interval, or because histories show them too seldom:
 // that a sharer behind others, and who is refused by a holder, try when a hold ends; that the first one behind a leaver is told
 // even if it does not fit; whom a leaver with keys serves; that wake stops at another limit, and goes on behind an inbox that is
-// gone; that a beat which removes somebody tells all behind.
+// gone; that a beat which removes somebody tells all behind; that a dead waiter takes no place, and that who removes it in
+// conflict tells those behind it.
 var sharedControls = []sharedControl{
 	// shared.lua
 	{rule: "the limits of other holders count", edits: []string{"math.min(shares.limit[i], seen.least, seen.own)", "shares.limit[i]"}},
@@ -44,7 +46,7 @@ var sharedControls = []sharedControl{
 	{rule: "the house lasts as long as its last hold", edits: []string{"pcall('PEXPIREAT', houses[i], at)", "1"}},
 	{rule: "the house of a key that was deleted is emptied", edits: []string{"pcall('DEL', houses[i]) -- what", "1 -- what"}},
 	{rule: "a release settles the key", edits: []string{"\t\texpire(i, last)\n", "\n"}},
-	{rule: "a key without a hold is freed", edits: []string{"if last == now then", "if false then"}},
+	{rare: true, rule: "a key without a hold is freed", edits: []string{"if last == now then", "if false then"}},
 	{rule: "who leaves takes its limit along", edits: []string{"pcall('ZREM', house, holder, 'limit ' .. holder)", "pcall('ZREM', house, holder)"}},
 	{rule: "who leaves takes its metadata along", edits: []string{"pcall('ZREMRANGEBYSCORE', house, score, score)", ""}},
 	{rule: "new metadata replaces the old", edits: []string{"pcall('ZREM', house, unpack(old))", ""}},
@@ -52,14 +54,13 @@ var sharedControls = []sharedControl{
 	// line.lua
 	{rule: "a limit stands in line", script: "obtain", edits: []string{"return limit == math.huge and '-' .. ticket or", "return"}},
 	{rule: "forget removes third members", script: "release", edits: []string{"call('ZREM', line, '=' .. id)", ""}},
-	{rule: "a purge of those who have left removes their third members", script: "obtain", edits: []string{"forget(line, out)\n\t\tend\n\t\tposition, budget", "end\n\t\tposition, budget"}},
+	{rare: true, rule: "a purge of those who have left removes their third members", script: "obtain", edits: []string{"forget(line, out)\n\t\tend\n\t\tposition, budget", "end\n\t\tposition, budget"}},
 
 	// obtain.lua
 	{rule: "sharers wait behind those in line", script: "obtain", edits: []string{"shared and conflict(KEYS[lines + i - 1], i) or", "shared and false or"}},
 	{rule: "a waiter with another limit blocks", script: "obtain", edits: []string{"live > room or limitOf(line, waiter) ~= limit", "live > room"}},
 	{rule: "waiters with the same limit count as holders", script: "obtain", edits: []string{"live > room or", ""}},
 	{rule: "one without a limit finds those with one", script: "obtain", edits: []string{"found = firstOther(line, ahead, size)", ""}},
-	{rule: "a dead waiter takes no place", script: "obtain", edits: []string{"live > room", "j > room"}},
 	{rule: "who removes a dead waiter removes its mark", script: "obtain", edits: []string{"'=' .. waiter.id, '~' .. waiter.inbox", "'=' .. waiter.id, '=' .. waiter.id"}},
 	{rule: "a dead waiter leaves no third member", script: "obtain", edits: []string{"waiter.entry, '=' .. waiter.id,", "waiter.entry, waiter.entry,"}},
 	{rule: "who is granted leaves no third member", script: "obtain", edits: []string{"call('ZREM', KEYS[i], '=' .. id)", ""}},
@@ -68,13 +69,12 @@ var sharedControls = []sharedControl{
 		edits: []string{"wake(KEYS[i], (seen and seen.count or 0) + 1, math.min(seen and seen.least or limit, limit), 2)", ""},
 	},
 	{rule: "the smaller limit stays", script: "obtain", edits: []string{"math.min(shares.limit[i], seen.own)", "math.huge"}},
-	{rule: "those behind a dead one are told", script: "obtain", edits: []string{"wake(line, seen.count, seen.least, 10000)", ""}},
 
 	// release.lua
 	{rule: "a release wakes all who fit", script: "release", edits: []string{"wake(KEYS[i], count, least, math.huge)", ""}},
-	{rule: "who leaves from the middle wakes those behind", script: "release", edits: []string{" or parts(i, waiter)", ""}},
-	{rule: "one without a limit may part others", script: "release", edits: []string{"not (own == math.huge and limit == own)", "limit ~= math.huge"}},
-	{rule: "a release tells the first when the last hold ends", script: "release", edits: []string{"tell(waiter, ' after ' .. ends)", ""}},
+	{rare: true, rule: "who leaves from the middle wakes those behind", script: "release", edits: []string{" or parts(i, waiter)", ""}},
+	{rare: true, rule: "one without a limit may part others", script: "release", edits: []string{"not (own == math.huge and limit == own)", "limit ~= math.huge"}},
+	{rare: true, rule: "a release tells the first when the last hold ends", script: "release", edits: []string{"tell(waiter, ' after ' .. ends)", ""}},
 	{rule: "who steps back has its third member", script: "release", edits: []string{"call('ZADD', KEYS[i], shareScore(limit, ticket), '=' .. stepper)", ""}},
 	{rule: "who leaves leaves no third member", script: "release", edits: []string{"forget(KEYS[i], { leaver })", ""}},
 	{rule: "a release reports a hold that has ended", script: "release", edits: []string{"if not shares.endOf(index) then", "if false then"}},
@@ -86,17 +86,17 @@ var sharedControls = []sharedControl{
 
 	// beat.lua
 	{rule: "a beat that removes one who has left removes the third member", script: "beat", edits: []string{"forget(line, { waiter.entry })", ""}},
-	{rule: "a beat tells those behind one who is stuck", script: "beat", edits: []string{"if shares then -- the first", "if false then -- the first"}},
+	{rare: true, rule: "a beat tells those behind one who is stuck", script: "beat", edits: []string{"if shares then -- the first", "if false then -- the first"}},
 }
 
 var _ = spec.DescribeOn(spec.InMemory, "Without a rule, random shared keys", func(on *spec.Redis) {
 	It("break a promise", Label(spec.Random), func(ctx SpecContext) {
-		controls := slices.Clone(sharedControls)
+		controls := slices.DeleteFunc(slices.Clone(sharedControls), func(c sharedControl) bool { return c.rare && spec.Schedules(2) <= 2 })
 		rand.Shuffle(len(controls), func(i, j int) { controls[i], controls[j] = controls[j], controls[i] })
 		var missed []string
 		for _, c := range controls[:min(spec.Schedules(2), len(controls))] {
 			scripts, problem, seed, n := c.scripts(), "", rand.Uint64(), uint64(0)
-			for ; n < 300 && problem == ""; n++ {
+			for ; n < 400 && problem == ""; n++ {
 				problem = playShared(ctx, on, seed+n, scripts).problem
 			}
 			if AddReportEntry(c.rule, fmt.Sprintf("history %d, seed %d: %s", n, seed+n-1, problem), ReportEntryVisibilityFailureOrVerbose); problem == "" {
