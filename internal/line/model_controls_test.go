@@ -78,7 +78,7 @@ var lineControls = []lineControl{
 	},
 	{
 		rule: "who is behind waits for a message or a beat", script: "obtain",
-		old: "for i = 1, behind and 0 or #blocked,", new: "for i = 1, #blocked,",
+		old: "if not ahead or shared and", new: "if true or shared and",
 	},
 	{rule: "who is granted its keys leaves its lines", script: "obtain", old: "call('ZREM', KEYS[i], entry)", new: ""},
 
