@@ -111,7 +111,8 @@ func (c *Client) limits(keys []string, opt *Options) ([]int, error) {
 	}
 	limits, err := argument.Limits(keys, opt.Shared, opt.Permits)
 	if err == nil && c.quorum != nil && slices.ContainsFunc(limits, func(n int) bool { return n > 1 }) {
-		return nil, fault.Invalid("Permits above 1 do not work with a quorum of servers, because two majorities may each grant so many")
+		return nil, fault.Invalid("Permits above 1 do not work with a quorum of servers, because two majorities may each " +
+			"grant so many")
 	}
 	return limits, err
 }

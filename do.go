@@ -44,8 +44,8 @@ import (
 //   - Once the ctx of the outer fn has ended, an inner Do with a ctx that goes on ([context.WithoutCancel]) acquires
 //     all of its keys again. If the outer fn is still running, the inner Do waits until the outer lock is released or
 //     expires.
-//   - An inner Do cannot have a key for fewer holders than the outer Do that has it: [Options.Shared] in the outer call, and the
-//     key exclusive in the inner one, is an error that wraps ErrInvalid. The other way round works.
+//   - An inner Do cannot have a key for fewer holders than the outer Do that has it: [Options.Shared] in the outer call,
+//     and the key exclusive in the inner one, is an error that wraps ErrInvalid. The other way round works.
 //   - An inner Do of another Client does not know the outer one, and waits for it. So does the package-level Do, which
 //     makes a Client for each call.
 //   - If two processes each hold, in an outer call, keys that the inner call of the other needs, they wait for each
@@ -245,8 +245,8 @@ func (d *doing) limit(key string) int {
 	return max(d.permits[key], 1)
 }
 
-// missing returns the keys that no outer Do holds. It notes the outer ones that hold the others. limits says how many holders
-// each key may have; nil if all are exclusive. If an outer one lets a key have more, missing returns an error.
+// missing returns the keys that no outer Do holds. It notes the outer ones that hold the others. limits says how many
+// holders each key may have; nil if all are exclusive. If an outer one lets a key have more, missing returns an error.
 func (d *doing) missing(keys []string, limits []int) ([]string, error) {
 	if d.outer == nil {
 		return keys, nil
@@ -270,7 +270,8 @@ func (d *doing) missing(keys []string, limits []int) ([]string, error) {
 			want = cmp.Or(limits[i], math.MaxInt)
 		}
 		if h.limit(key) > want {
-			return nil, fault.Invalid("an outer Do lets %q have more holders than this one; ask for it there as it is needed here", key)
+			return nil, fault.Invalid("an outer Do lets %q have more holders than this one; ask for it there as it is "+
+				"needed here", key)
 		}
 		if !slices.Contains(d.relied, h) {
 			d.relied = append(d.relied, h)

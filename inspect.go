@@ -94,7 +94,8 @@ func (c *Client) Inspect(ctx context.Context, keys ...string) ([]Status, error) 
 // statusOf returns the status of a key that holds this.
 func statusOf(key string, h *script.Held) Status {
 	s := Status{
-		Key: key, Token: h.Token, Metadata: h.Metadata, TTL: h.TTL, Waiters: h.Waiters, WaitingSince: h.Since, HolderCount: h.Count,
+		Key: key, Token: h.Token, Metadata: h.Metadata, TTL: h.TTL, HolderCount: h.Count,
+		Waiters: h.Waiters, WaitingSince: h.Since,
 	}
 	for _, one := range h.Holders {
 		s.Holders = append(s.Holders, Holder(one))

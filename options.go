@@ -58,14 +58,15 @@ type Options struct {
 	// after 30 s, or later where many wait.
 	Queue bool
 
-	// Shared names those keys of the call that others may hold at the same time, if they share them as well: as the readers of a
-	// readers-writer lock. A key in neither Shared nor Permits is exclusive.
+	// Shared names those keys of the call that others may hold at the same time, if they share them as well: as the readers
+	// of a readers-writer lock. A key in neither Shared nor Permits is exclusive.
 	//
 	// Each holder sets a limit: how many holders its key may have, itself included. That is 1 for an exclusive key, the number
 	// in Permits, and none for a shared key. While you hold a key, it has at most as many holders as you said, whoever comes
 	// later. A key that has several holders expires when the last of them ends, and each of them by itself: a crashed reader
-	// does not live as long as the others renew. The holders of a key are no obstacle to each other, but they come in turn: with
-	// Queue, a waiter blocks those behind it who want the key with another limit, and those with the same one go together.
+	// does not live as long as the others renew. The holders of a key are no obstacle to each other, but they come in turn:
+	// with Queue, a waiter blocks those behind it who want the key with another limit, and those with the same one go
+	// together.
 	//
 	// A name that is not among the keys is an error that wraps [ErrInvalid], as is a key that can have no line: see Queue.
 	// Fencing tokens order an exclusive holder before and after all others. Those who hold a key at the same time have

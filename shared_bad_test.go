@@ -2,6 +2,7 @@ package redislock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -169,8 +170,8 @@ var _ = spec.DescribeOnRedis("Keys that several hold, after an operator's hand,"
 		Expect(err).To(MatchError(redislock.ErrLockNotHeld))
 		_, err = locks.Obtain(ctx, "a", time.Minute, &redislock.Options{Explain: true})
 		var refused *redislock.RefusedError
-		Expect(err).To(BeAssignableToTypeOf(refused))
-		Expect(err.(*redislock.RefusedError).Key).To(Equal("a"))
+		Expect(errors.As(err, &refused)).To(BeTrue())
+		Expect(refused.Key).To(Equal("a"))
 		Expect(err.Error()).NotTo(ContainSubstring("redislock:shared"))
 		expiries(ctx)
 		two := spec.Obtain(ctx, locks, time.Second, pool, "a")
@@ -309,7 +310,7 @@ var _ = Describe("Keys that several may hold, on a server that refuses commands,
 						status, err := other.Inspect(ctx, keys[1:]...)
 						Expect(err).NotTo(HaveOccurred())
 						return append(status[0].Holders, status[1].Holders...)
-					}).Should(HaveLen(0), what)
+					}).Should(BeEmpty(), what)
 				}
 				status, err := other.Inspect(ctx, keys...)
 				Expect(err).NotTo(HaveOccurred())

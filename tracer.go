@@ -92,9 +92,9 @@ type ObtainStart struct {
 	Permits map[string]int // as in [Options]
 }
 
-// Refused reports a refused try. Key, Holder, Holders, Metadata, TTL, Ahead and Closed mean the same as in [RefusedError]. The
-// first refusal of a call with [Options.Explain] has them; in all others they are zero. The Err of ObtainEnd explains the last
-// refusal.
+// Refused reports a refused try. Key, Holder, Holders, Metadata, TTL, Ahead and Closed mean the same as in [RefusedError].
+// The first refusal of a call with [Options.Explain] has them; in all others they are zero. The Err of ObtainEnd explains
+// the last refusal.
 type Refused struct {
 	Keys     []string
 	Try      int // 1 for the first

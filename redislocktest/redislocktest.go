@@ -63,9 +63,9 @@ func New(tb testing.TB) *Client {
 func (c *Client) Redis() *redis.Client { return c.redis }
 
 // FastForward brings the expiry of every key forward by d at once, in whole milliseconds. When it returns, every lock
-// with a remaining ttl of at most d has expired, and so has the hold of each of those who hold a key together. Waiters in line, with [redislock.Options.Queue], keep their positions,
-// and each tries at once. If the lock has expired, the first in line gets it. FastForward does not wait for these
-// tries. It does not wake an obtain that retries without Queue.
+// with a remaining ttl of at most d has expired, and those who hold a key together age each by itself. Waiters in line,
+// with [redislock.Options.Queue], keep their positions, and each tries at once. If the lock has expired, the first in
+// line gets it. FastForward does not wait for these tries. It does not wake an obtain that retries without Queue.
 //
 // FastForward moves no clock, neither that of the process nor that of the Redis. So it does not change
 // [redislock.Lock.Until]. To move all clocks, sleep inside a bubble of testing/synctest instead. FastForward may be
@@ -78,8 +78,9 @@ func (c *Client) FastForward(d time.Duration) {
 	}
 }
 
-// fastForward ages every key except the lines, and each hold in a house. A line lasts for only some seconds after it was prolonged, and FastForward
-// does not move the clock that dates its marks. If a line expired, the order of its waiters would be lost.
+// fastForward ages every key except the lines, and each hold in a house. A line lasts for only some seconds after it was
+// prolonged, and FastForward does not move the clock that dates its marks. If a line expired, the order of its waiters
+// would be lost.
 const fastForward = `
 for _, key in ipairs(redis.call('KEYS', '*')) do
 	if string.sub(key, -15) ~= ':redislock:line' then

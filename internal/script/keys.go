@@ -43,8 +43,8 @@ func Box(names []string) Keys {
 	return Keys{names, boxed}
 }
 
-// BoxShared is Box for keys of which some may have several holders: limits says how many, 0 for no limit; nil if all keys are
-// exclusive. Each key with a limit other than 1 can have a line.
+// BoxShared is Box for keys of which some may have several holders: limits says how many, 0 for no limit; nil if all keys
+// are exclusive. Each key with a limit other than 1 can have a line.
 func BoxShared(names []string, limits []int) Keys {
 	keys := Box(names)
 	if limits != nil {
@@ -53,7 +53,8 @@ func BoxShared(names []string, limits []int) Keys {
 	return keys
 }
 
-// BoxToLook is Box for a script that looks who holds the keys. limits says how the caller wants them; nil if all exclusively.
+// BoxToLook is Box for a script that looks who holds the keys. limits says how the caller wants them; nil if all
+// exclusively.
 func BoxToLook(names []string, limits []int) Keys {
 	keys := Box(names)
 	if limits == nil {
@@ -117,7 +118,7 @@ func (k Keys) Only(names []string) Keys {
 // held returns KEYS without the fence key and the lines, and what says to a script how many lock keys these are.
 func (k Keys) held() (keys []any, n any) {
 	if s := k.sharing(); s != nil {
-		return s.held[:len(s.held):len(s.held)], s.modes
+		return slices.Clip(s.held), s.modes
 	}
 	return k.args(), len(k.Names)
 }

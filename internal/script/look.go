@@ -190,8 +190,8 @@ type Blocker struct {
 	Closed   time.Duration // for how long a guard refuses every obtain; 0 if that is not the reason
 }
 
-// Blocker returns a call that asks what blocks an obtain of these keys with this token and ticket (0 for none), and the keys in
-// the order of the script.
+// Blocker returns a call that asks what blocks an obtain of these keys with this token and ticket (0 for none), and the keys
+// in the order of the script.
 func (s *Scripts) Blocker(keys Keys, token string, ticket int64) (c *transport.Call, names []string) {
 	names = slices.SortedStableFunc(slices.Values(keys.Names), LinesFirst)
 	limits := keys.Limits()

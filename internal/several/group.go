@@ -104,8 +104,8 @@ func (g *Group) HasRing() bool {
 	return slices.ContainsFunc(g.all, func(s *site) bool { return s.IsRing() })
 }
 
-// NewSlots returns the slots of the keys as places. limits is as for With. All callers have them in the same order, so callers who acquire them
-// one after the other cannot wait for each other in a circle.
+// NewSlots returns the slots of the keys as places. limits is as for With. All callers have them in the same order, so
+// callers who acquire them one after the other cannot wait for each other in a circle.
 func NewSlots(at *place.Place, keys []string, limits []int, set *place.Config) (*Group, error) {
 	all := script.BoxShared(keys, limits)
 	groups := transport.GroupBySlot(keys)

@@ -82,7 +82,8 @@ func (g *Group) majority(views []*script.Held) (v View) {
 		s.Since = time.Time{}
 	}
 	if holders := g.holders(views); len(holders) > 0 {
-		s.Holders, s.Count, s.Token, s.Metadata, s.TTL = holders, len(holders), holders[0].Token, holders[0].Metadata, holders[0].TTL
+		first := holders[0]
+		s.Holders, s.Count, s.Token, s.Metadata, s.TTL = holders, len(holders), first.Token, first.Metadata, first.TTL
 		return v
 	}
 	if len(same) >= g.need {
