@@ -207,13 +207,17 @@ if not free then
 		end
 	end
 
-	for i in pairs(shares and shares.limit or {}) do
-		local wrong = shares.wrong(i)
+	for _, i in ipairs(shares and taking or {}) do
+		local wrong = shares.limit[i] and shares.wrong(i, true)
 		if wrong then
 			return wrong
 		end
 	end
 	for _, i in ipairs(joins) do
+		local wrong = shares.wrong(i)
+		if wrong then
+			return wrong
+		end
 		local seen = shares.look(i)
 		shares.joined[i] = seen
 		if seen.ends then

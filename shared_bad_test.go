@@ -97,9 +97,6 @@ var _ = spec.DescribeOnRedis("Keys that several may hold, asked for wrongly,", f
 		})
 
 		It("leave a "+kind+" of somebody else at the name of their house untouched", func(ctx SpecContext) {
-			if kind == "zset" {
-				Skip("nothing tells it from a house whose key somebody has deleted; the name is reserved")
-			}
 			Expect(create(ctx, houseOfA)).To(Succeed())
 			before := on.Client.Dump(ctx, houseOfA).Val()
 			check := func() {
@@ -114,6 +111,9 @@ var _ = spec.DescribeOnRedis("Keys that several may hold, asked for wrongly,", f
 			Expect(on.Keys(ctx)).To(Equal([]string{houseOfA}))
 			writer := spec.Obtain(ctx, locks, time.Minute, nil, "a") // knows nothing of a house
 			Expect(writer.Release(ctx)).To(Succeed())
+			if kind == "zset" {
+				return // beside a key that is shared, nothing tells it from its house
+			}
 
 			Expect(on.Client.Del(ctx, houseOfA).Err()).To(Succeed())
 			one := spec.Obtain(ctx, locks, time.Minute, readers, "a")

@@ -46,10 +46,11 @@ do
 		return ends and ends > now and ends or nil
 	end
 
-	-- wrong returns an error if a house is of another type.
-	function shares.wrong(i)
+	-- wrong returns an error if a house is none: it is of another type, or it has no expiry although the key is free. No script
+	-- leaves such a house.
+	function shares.wrong(i, free)
 		local kind = call('TYPE', houses[i]).ok
-		if kind ~= 'none' and kind ~= 'zset' then
+		if kind ~= 'none' and (kind ~= 'zset' or free and call('PTTL', houses[i]) == -1) then
 			return redis.error_reply('WRONGTYPE "' .. houses[i] .. '" holds a ' .. kind .. ', not the holders of a lock')
 		end
 	end
