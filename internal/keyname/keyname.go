@@ -12,6 +12,9 @@ const (
 	// may end in it.
 	HouseSuffix = ":redislock:house"
 
+	// SharedMark is the value of a key that several may hold. Who holds it is in its house. The scripts contain it as well.
+	SharedMark = " redislock:shared"
+
 	// GuardMarker is the key with which a guard notices that a Redis has forgotten: see internal/script/marker.lua. No lock
 	// key and no fence key may be it.
 	GuardMarker = "redislock:guard"

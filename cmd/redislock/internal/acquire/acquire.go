@@ -26,14 +26,17 @@ func New(target *connect.Target) *cobra.Command {
 	f := new(locking.Flags)
 	var asJSON bool
 	cmd := cli.Describe(help, &cobra.Command{
-		Use: "acquire KEY... --ttl D", Short: "Acquire a lock for a script; run is safer", Args: cli.KeysWanted,
+		Use: "acquire KEY... --ttl D", Short: "Acquire a lock for a script; run is safer", Args: cli.AnyKeys,
 		ValidArgsFunction: scan.CompleteKeys(target),
 		RunE: func(cmd *cobra.Command, keys []string) error {
 			f.Keys = keys
+			if len(keys) == 0 && !f.Limits.Any() {
+				return cli.NoKey(cmd)
+			}
 			if !cmd.Flags().Changed("ttl") {
 				return cli.Usagef("acquire needs --ttl D, longer than the work can take: nothing renews the locks")
 			}
-			if err := f.Check(cmd.Flags()); err != nil {
+			if err := f.Check(cmd.Flags(), target); err != nil {
 				return err
 			}
 			target.Guarded, target.Longest = true, f.TTL
@@ -41,6 +44,7 @@ func New(target *connect.Target) *cobra.Command {
 		},
 	})
 	f.AddFlags(cmd.Flags(), 0, "how long the locks are held if nobody renews them")
+	f.Limits.Complete(cmd, scan.CompleteKeys(target))
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON: keys, token, until and fence")
 	return cmd
 }

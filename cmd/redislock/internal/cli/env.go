@@ -68,10 +68,18 @@ func FlagsOnly(cmd *cobra.Command, args []string) error {
 // KeysWanted is the Args of commands that take the names of keys.
 func KeysWanted(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
-		return Usagef(`%s needs a KEY; run "%s --help"`, cmd.Name(), cmd.CommandPath())
+		return NoKey(cmd)
 	}
 	return CheckKeys(args)
 }
+
+// NoKey returns the usage error for a command that was given no key.
+func NoKey(cmd *cobra.Command) error {
+	return Usagef(`%s needs a KEY; run "%s --help"`, cmd.Name(), cmd.CommandPath())
+}
+
+// AnyKeys is the Args of commands that also take keys as flags.
+func AnyKeys(_ *cobra.Command, args []string) error { return CheckKeys(args) }
 
 // CheckKeys returns a usage error if a key is empty.
 func CheckKeys(keys []string) error {

@@ -112,6 +112,31 @@ func inspectedJSON(s redislock.Status, line []redislock.Waiter) any {
 	return inspected
 }
 
+// sayMetadata says what the one holder of a lock has left.
+func sayMetadata(say func(what, text string), metadata string) {
+	if fields, ok := show.Fields(metadata); ok {
+		for _, f := range fields {
+			say(term.Escape(f.Name), term.Escape(f.Value))
+		}
+	} else if metadata != "" {
+		say("metadata", term.Escape(metadata))
+	}
+	if since := show.OwnerOf(metadata).Since; !since.IsZero() {
+		say("held", "for "+show.Duration(max(time.Since(since), 0)))
+	}
+}
+
+// sayHolders says who holds a shared key.
+func sayHolders(say func(what, text string), s redislock.Status) {
+	say("shared", show.Count(s))
+	for _, h := range s.Holders {
+		say("holder", show.Sharer(h))
+	}
+	if more := s.HolderCount - len(s.Holders); more > 0 {
+		say("", fmt.Sprintf("… and %d more", more))
+	}
+}
+
 // maxProcesses is how many waiting processes are shown to people. JSON has them all.
 const maxProcesses = 10
 
@@ -128,20 +153,14 @@ func showStatus(target *connect.Target, s redislock.Status, line []redislock.Wai
 		say("free", "for the first in line")
 	case s.TTL == 0:
 		say("free", "")
+	case s.HolderCount > 0:
+		sayHolders(say, s)
 	case s.Token == "":
 		say("taken", "by something that is not a lock")
+		sayMetadata(say, s.Metadata)
 	default:
 		say("token", term.Escape(s.Token))
-	}
-	if fields, ok := show.Fields(s.Metadata); ok {
-		for _, f := range fields {
-			say(term.Escape(f.Name), term.Escape(f.Value))
-		}
-	} else if s.Metadata != "" {
-		say("metadata", term.Escape(s.Metadata))
-	}
-	if since := show.OwnerOf(s.Metadata).Since; !since.IsZero() {
-		say("held", "for "+show.Duration(max(time.Since(since), 0)))
+		sayMetadata(say, s.Metadata)
 	}
 	if s.TTL != 0 {
 		say("left", show.TTL(s.TTL))

@@ -31,12 +31,12 @@ func (f *Flags) Acquire(ctx context.Context, s *connect.Session, keys []string, 
 	metadata := f.metadata()
 	began := time.Now()
 	end := f.tell(ctx, s, func(ctx context.Context) (*redislock.RefusedError, error) {
-		return inTheWay(ctx, s, keys, token, metadata)
+		return f.inTheWay(ctx, s, keys, token, metadata)
 	})
 	answers := f.probe(ctx, s)
-	lock, err := s.Locks.ObtainMulti(ctx, keys, f.TTL, &redislock.Options{
-		Queue: !f.NoWait(), Explain: true, Metadata: metadata, Token: token, FenceKey: f.FenceKey,
-	})
+	opt := &redislock.Options{Queue: !f.NoWait(), Explain: true, Metadata: metadata, Token: token, FenceKey: f.FenceKey}
+	f.Limits.options(opt, keys)
+	lock, err := s.Locks.ObtainMulti(ctx, keys, f.TTL, opt)
 	end(err == nil)
 	if err != nil {
 		return nil, f.refusal(ctx, s, err, answers)
@@ -132,9 +132,14 @@ func (f *Flags) refusal(ctx context.Context, s *connect.Session, err error, answ
 	return &cli.Error{Code: f.ConflictCode, Err: fmt.Errorf("not acquired%s: %s", waited, why)}
 }
 
-// inTheWay returns who holds the first key that others hold, and how many wait before the caller, whom its token or its
-// metadata identifies; or that the guard is closed. It returns nil if nothing is in the way.
-func inTheWay(
+// RefusedBy describes who is in the way of a caller that cannot have a key.
+func RefusedBy(s redislock.Status) *redislock.RefusedError {
+	return &redislock.RefusedError{Key: s.Key, Token: s.Token, Metadata: s.Metadata, TTL: s.TTL, Holders: s.HolderCount}
+}
+
+// inTheWay returns who holds the first key that the caller cannot have beside its holders, and how many wait before the
+// caller, whom its token or its metadata identifies; or that the guard is closed. It returns nil if nothing is in the way.
+func (f *Flags) inTheWay(
 	ctx context.Context, s *connect.Session, keys []string, token, metadata string,
 ) (*redislock.RefusedError, error) {
 	if left := s.Closed(ctx); left > 0 {
@@ -145,15 +150,19 @@ func inTheWay(
 	if err != nil {
 		return nil, err
 	}
-	at := slices.IndexFunc(statuses, func(s redislock.Status) bool { return s.TTL != 0 && (token == "" || s.Token != token) })
+	fits := func(s redislock.Status) bool {
+		_, held := Held(s, token)
+		return held && token != "" || f.Limits.Fits(s)
+	}
+	at := slices.IndexFunc(statuses, func(s redislock.Status) bool { return !fits(s) })
 	if at < 0 {
 		at = slices.IndexFunc(statuses, func(s redislock.Status) bool { return s.Waiters > 0 })
 	}
-	if at < 0 || statuses[at].TTL == 0 && statuses[at].Waiters == 1 { // the caller's own position
+	if at < 0 || fits(statuses[at]) && statuses[at].Waiters == 1 { // the caller's own position
 		return nil, nil
 	}
 	found := statuses[at]
-	e := &redislock.RefusedError{Key: found.Key, Token: found.Token, Metadata: found.Metadata, TTL: found.TTL}
+	e := RefusedBy(found)
 	if found.Waiters < 2 {
 		return e, nil
 	}
@@ -171,7 +180,7 @@ func inTheWay(
 	switch {
 	case alike != 1: // several runs with the same --meta: nobody knows which of them this one is
 		e.Ahead = 0
-	case e.Ahead == 0 && e.TTL == 0: // it is the caller's turn
+	case e.Ahead == 0 && fits(found): // it is the caller's turn
 		return nil, nil
 	}
 	return e, nil

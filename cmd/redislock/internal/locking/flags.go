@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/user"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
+	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
 )
 
@@ -23,7 +23,8 @@ import (
 type Flags struct {
 	Patience
 
-	Keys           []string
+	Keys           []string // after Check, with those of Limits
+	Limits         Limits
 	TTL            time.Duration
 	FenceKey, Meta string
 	HasMeta        bool
@@ -38,6 +39,7 @@ type Flags struct {
 func (f *Flags) AddFlags(flags *pflag.FlagSet, ttl time.Duration, ttlUsage string) {
 	cli.DurationVar(flags, &f.TTL, "ttl", "", ttl, ttlUsage+"; like 30, 90s, 10m")
 	flags.BoolVar(&f.long, "long", false, "allow a --ttl above 24h")
+	f.Limits.AddFlags(flags)
 	f.Patience.AddFlags(flags, "wait for at most `D` (default: for ever; 0: do not wait)",
 		"print nothing if the locks could not be acquired")
 	flags.BoolVar(&f.noWait, "no-wait", false, "do not wait if a lock is taken")
@@ -54,13 +56,15 @@ const LeastTTL = 100 * time.Millisecond
 const longTTL = 24 * time.Hour
 
 // Check returns a usage error if the flags cannot be used.
-func (f *Flags) Check(flags *pflag.FlagSet) error {
+func (f *Flags) Check(flags *pflag.FlagSet, target *connect.Target) error {
 	f.HasMeta = flags.Changed("meta")
 	f.Limited = f.noWait
 	if f.noWait && flags.Changed("wait") && f.Limit != 0 {
 		return cli.Usagef("--wait and --no-wait exclude each other")
 	}
-	return cmp.Or(cli.CheckKeys(f.Keys), CheckTTL(f.TTL, f.long), CheckCode("conflict-exit-code", f.ConflictCode),
+	err := cmp.Or(cli.CheckKeys(f.Keys), f.Limits.Check(f.Keys, target.IsQuorum()))
+	f.Keys = f.Limits.With(f.Keys)
+	return cmp.Or(err, CheckTTL(f.TTL, f.long), CheckCode("conflict-exit-code", f.ConflictCode),
 		CheckCode("unavailable-exit-code", f.UnavailableCode),
 		f.Patience.Check(flags))
 }
@@ -121,14 +125,15 @@ func OuterTokens(env *cli.Env) []string {
 	return strings.Fields(env.Getenv(TokenVariable) + " " + env.Getenv(OuterVariable))
 }
 
-// CheckNesting returns an error if a run around this program holds one of the keys: that run waits for this program to end.
-// It ignores the keys that the token shared holds; "" stands for no such token.
+// CheckNesting returns an error if runs around this program hold one of the keys so that this one cannot hold it beside them:
+// they wait for this program to end. It ignores the keys that the token shared holds; "" stands for no such token.
 func (f *Flags) CheckNesting(env *cli.Env, statuses []redislock.Status, shared string) error {
 	outer := OuterTokens(env)
 	for _, s := range statuses {
-		at := slices.Index(outer, s.Token)
+		_, reentered := Held(s, shared)
+		at := f.Limits.blocked(s, outer)
 		switch {
-		case s.TTL == 0, at < 0, s.Token == shared:
+		case at < 0, reentered && shared != "":
 		case f.NoWait():
 			return f.Refuse("%q is held by a run around this one", s.Key)
 		case at == 0:

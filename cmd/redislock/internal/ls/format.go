@@ -60,7 +60,14 @@ func valueOf(s show.Status, o show.Owner, name string) string {
 		if split := show.Split(s.Status); split != "" {
 			return split
 		}
-		return o.Who
+		return cmp.Or(show.Count(s.Status), o.Who)
+	case "holders":
+		return fmt.Sprint(max(s.HolderCount, 1))
+	case "limit":
+		if s.HolderCount == 0 {
+			return "1"
+		}
+		return fmt.Sprint(show.LimitOf(s.Status))
 	case "pid":
 		return o.PID
 	case "command":
@@ -97,11 +104,19 @@ func valueOf(s show.Status, o show.Owner, name string) string {
 	return term.Escape(show.Value(fields, strings.TrimPrefix(name, "fields.")))
 }
 
+// ownerOf returns what the metadata tells of the one holder of a lock; nothing if it has several.
+func ownerOf(s show.Status) show.Owner {
+	if s.HolderCount > 1 {
+		return show.Owner{}
+	}
+	return show.OwnerOf(s.Metadata)
+}
+
 var place = regexp.MustCompile(`\{[^}]*\}?`)
 
 // checkTemplate returns a usage error for a template with a place that has no value.
 func checkTemplate(text string) error {
-	names := []string{"{ttl_ms}"}
+	names := []string{"{ttl_ms}", "{holders}", "{limit}"}
 	for _, c := range slices.Concat(columns, wideColumns) {
 		names = append(names, "{"+strings.ToLower(c.Name)+"}")
 	}
@@ -137,7 +152,7 @@ func (l *lister) print(out io.Writer, s term.Screen, all []show.Status, at strin
 	case asTemplate:
 		var text strings.Builder
 		for _, status := range all {
-			owner := show.OwnerOf(status.Metadata)
+			owner := ownerOf(status)
 			text.WriteString(place.ReplaceAllStringFunc(l.opt.template, func(name string) string {
 				return valueOf(status, owner, strings.Trim(name, "{}"))
 			}) + "\n")
@@ -160,7 +175,7 @@ func (l *lister) table(all []show.Status) *term.Table {
 		}
 	}
 	for _, status := range all {
-		owner := show.OwnerOf(status.Metadata)
+		owner := ownerOf(status)
 		row := make([]term.Cell, len(t.Columns))
 		for i, c := range t.Columns {
 			name := strings.ToLower(c.Name)

@@ -3,6 +3,7 @@
 package marker
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -162,13 +163,18 @@ func SetOpen(ctx context.Context, server redis.Scripter, m Marker, l Lengths) er
 	return err
 }
 
-// Replace deletes keys that a token has, or that are gone, while the guard is closed. Unless value is "", it lets that value
-// have the keys until the guard opens. It returns how long that takes; 0 if nothing was done, because the guard is not
+// Replace deletes keys that a token has, or that are gone, while the guard is closed; of a shared key, it deletes the hold of
+// the token. Unless value is "", it lets that value have the keys until the guard opens, and shared keys have no other
+// holders any more. It returns how long that takes; 0 if nothing was done, because the guard is not
 // closed. If other tokens have some keys, Replace does nothing and returns those keys.
 func Replace(
 	ctx context.Context, server redis.Scripter, keys []string, token, value string,
 ) (left time.Duration, others []string, err error) {
-	all := append(append([]string{}, keys...), keyname.GuardMarker)
+	all := append([]string{}, keys...)
+	for _, key := range keys {
+		all = append(all, cmp.Or(keyname.HouseOf(key), key)) // a key that can have no house is not shared
+	}
+	all = append(all, keyname.GuardMarker)
 	reply, err := redis.NewScript(replaceSource).Run(ctx, server, all, token, value).Result()
 	switch reply := reply.(type) {
 	case int64:

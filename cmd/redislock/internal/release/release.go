@@ -119,28 +119,13 @@ func releaseByForce(ctx context.Context, target *connect.Target, keys []string, 
 	if err != nil {
 		return patience.Unreachable(opening, target, err)
 	}
-	closed := locking.Notice(opening, s, keys)
-	var held []redislock.Status
-	for _, status := range statuses {
-		switch {
-		case status.TTL == 0 && closed > 0: // the holder may put it back
-			held = append(held, status)
-		case status.TTL == 0:
-			fmt.Fprintf(target.Stdout, "%s is free\n", term.Escape(status.Key))
-		case status.Token == "":
-			return fmt.Errorf("nothing was released: %q holds something that is not a lock; look at it with redis-cli", status.Key)
-		case !lax && status.TTL < 0:
-			return fmt.Errorf("nothing was released: %q has no expiry, so it does not look like a lock; "+
-				"add --any to delete it nevertheless", status.Key)
-		case !lax && !keyname.BeginsLikeToken(status.Token):
-			return fmt.Errorf("nothing was released: %q does not begin with a random token, so it does not look like a lock; "+
-				"add --any to delete it nevertheless", status.Key)
-		default:
-			held = append(held, status)
-		}
+	held, err := toRelease(target, statuses, locking.Notice(opening, s, keys) > 0, lax)
+	if err != nil || len(held) == 0 {
+		return err
 	}
-	if len(held) == 0 {
-		return nil
+	holders, err := holdersOf(opening, s, held) // from nobody who comes later
+	if err != nil {
+		return err
 	}
 	if !yes && !agreed(ctx, target, held) {
 		return cmp.Or(context.Cause(ctx), errors.New("nothing was released"))
@@ -148,28 +133,87 @@ func releaseByForce(ctx context.Context, target *connect.Target, keys []string, 
 	releasing, cancel := patience.Context(ctx)
 	defer cancel()
 	var failed error
-	for _, status := range held {
-		taken, err := locking.ReleaseByForce(releasing, s, status.Key, status.Token, s.Complain) // from the same holder only
-		err = explain(s, err)
-		if errors.Is(err, redislock.ErrLockNotHeld) {
-			err = fmt.Errorf("not released: %q has a new holder, or was released meanwhile", status.Key)
-		}
-		if err != nil {
+	for i, status := range held {
+		if err := releaseFrom(releasing, s, status, holders[i]); err != nil {
 			failed = err
 			target.Complain(err)
-			continue
 		}
-		if taken > 0 {
-			fmt.Fprintf(target.Stdout, "took %s until the guard opens in %s; it was %s\n", term.Escape(status.Key),
-				show.Duration(taken), holder(status))
-			continue
-		}
-		fmt.Fprintf(target.Stdout, "released %s, %s\n", term.Escape(status.Key), holder(status))
 	}
 	if failed != nil {
 		return cli.Exit(cli.CodeOf(failed))
 	}
 	return nil
+}
+
+// toRelease returns those keys that are held, or whose holder may put them back while the guard is closed. It returns an
+// error if one of them does not look like a lock.
+func toRelease(
+	target *connect.Target, statuses []redislock.Status, closed, lax bool,
+) (held []redislock.Status, err error) {
+	for _, status := range statuses {
+		switch {
+		case status.TTL == 0 && !closed:
+			fmt.Fprintf(target.Stdout, "%s is free\n", term.Escape(status.Key))
+			continue
+		case status.TTL == 0, status.HolderCount > 0: // no other string is like that of a shared key
+		case status.Token == "":
+			return nil, fmt.Errorf("nothing was released: %q holds something that is not a lock; look at it with redis-cli", status.Key)
+		case !lax && status.TTL < 0:
+			return nil, fmt.Errorf("nothing was released: %q has no expiry, so it does not look like a lock; "+
+				"add --any to delete it nevertheless", status.Key)
+		case !lax && !keyname.BeginsLikeToken(status.Token):
+			return nil, fmt.Errorf("nothing was released: %q does not begin with a random token, so it does not look like a lock; "+
+				"add --any to delete it nevertheless", status.Key)
+		}
+		held = append(held, status)
+	}
+	return held, nil
+}
+
+// holdersOf returns the tokens that hold each key.
+func holdersOf(ctx context.Context, s *connect.Session, held []redislock.Status) (tokens [][]string, err error) {
+	tokens = make([][]string, len(held))
+	for i, status := range held {
+		if tokens[i] = []string{status.Token}; status.HolderCount > 0 {
+			if tokens[i], err = locking.Sharers(ctx, s, status.Key); err != nil {
+				return nil, s.Refusal(err)
+			}
+		}
+	}
+	return tokens, nil
+}
+
+// releaseFrom releases a key from these holders, and says so. Its error can be printed.
+func releaseFrom(ctx context.Context, s *connect.Session, status redislock.Status, tokens []string) error {
+	key, released := term.Escape(status.Key), 0
+	for _, token := range tokens {
+		switch taken, err := locking.ReleaseByForce(ctx, s, status.Key, token, s.Complain); {
+		case errors.Is(err, redislock.ErrLockNotHeld): // its hold has ended meanwhile
+		case err != nil:
+			return explain(s, err)
+		case taken > 0: // from all of them
+			fmt.Fprintf(s.Stdout, "took %s until the guard opens in %s; it was %s\n", key, show.Duration(taken), holder(status))
+			return nil
+		default:
+			released++
+		}
+	}
+	switch {
+	case released == 0:
+		return fmt.Errorf("not released: %q has a new holder, or was released meanwhile", status.Key)
+	case status.HolderCount > 0:
+		fmt.Fprintf(s.Stdout, "released %s from %s, %s\n", key, plural(released, "holder"), holder(status))
+	default:
+		fmt.Fprintf(s.Stdout, "released %s, %s\n", key, holder(status))
+	}
+	return nil
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // withoutRepeats returns each key once: a lock cannot be released twice.

@@ -145,7 +145,7 @@ func (f *runFlags) take(ctx context.Context, h *hold) error {
 	h.token = token
 	if f.reenter || f.share {
 		err = f.Bear(ctx, h.Target, func() (err error) {
-			missing, err = h.reenter(ctx, f.Keys)
+			missing, err = f.watchHeld(ctx, h)
 			return err
 		})
 		switch {

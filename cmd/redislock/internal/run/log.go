@@ -41,7 +41,11 @@ func blocker(e *redislock.RefusedError) slog.Attr {
 		return slog.Group("guard", millis("closed", e.Closed))
 	}
 	token := strings.ToValidUTF8(e.Token[:min(len(e.Token), 6)], "") // without half a character
-	return slog.Group("blocker", "key", e.Key, "token", token, "metadata", e.Metadata, millis("ttl", e.TTL), "ahead", e.Ahead)
+	attrs := []any{"key", e.Key, "token", token, "metadata", e.Metadata, millis("ttl", e.TTL), "ahead", e.Ahead}
+	if e.Holders > 0 {
+		attrs = append(attrs, "holders", e.Holders)
+	}
+	return slog.Group("blocker", attrs...)
 }
 
 func millis(name string, d time.Duration) slog.Attr { return slog.Int64(name+"_ms", d.Milliseconds()) }

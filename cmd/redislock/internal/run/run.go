@@ -48,7 +48,7 @@ func New(target *connect.Target) *cobra.Command {
 		Use: "run -k KEY... [flags] -- COMMAND...", Short: "Run a command under locks",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.Command = args
-			if err := f.check(cmd); err != nil {
+			if err := f.check(cmd, target); err != nil {
 				return err
 			}
 			if f.hasToken && target.IsQuorum() { // the token is put into the keys behind the library's back, on one server
@@ -77,22 +77,23 @@ func New(target *connect.Target) *cobra.Command {
 	flags.IntVar(&f.lostCode, "lost-exit-code", cli.Lost, "exit code `N` if the locks were lost while COMMAND ran")
 	flags.StringVar(&f.format, "log-format", "text", "`FORMAT` of messages: text, or json with what happens to the locks")
 	_ = cmd.RegisterFlagCompletionFunc("key", scan.CompleteKeys(target))
+	f.Limits.Complete(cmd, scan.CompleteKeys(target))
 	return cmd
 }
 
 // check returns a usage error if the flags cannot be used, and fills in the defaults.
-func (f *runFlags) check(cmd *cobra.Command) error {
+func (f *runFlags) check(cmd *cobra.Command, target *connect.Target) error {
 	set := cmd.Flags().Changed
 	f.hasToken, f.hasGrace = set("token"), set("grace")
 	switch {
-	case len(f.Keys) == 0:
+	case len(f.Keys) == 0 && !f.Limits.Any():
 		return cli.Usagef("no KEY to lock; name it with -k KEY")
 	case len(f.Command) == 0:
 		return cli.Usagef("no COMMAND to run; write it after the flags: redislock run -k KEY -- COMMAND")
 	case f.format != "text" && f.format != "json":
 		return cli.Usagef("--log-format %q is unknown; write text or json", f.format)
 	}
-	if err := cmp.Or(f.Check(cmd.Flags()), f.checkToken(), f.CheckLong("at-least", f.atLeast),
+	if err := cmp.Or(f.Check(cmd.Flags(), target), f.checkToken(), f.CheckLong("at-least", f.atLeast),
 		locking.CheckCode("lost-exit-code", f.lostCode)); err != nil {
 		return err
 	}

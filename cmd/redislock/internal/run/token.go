@@ -25,6 +25,8 @@ func (f *runFlags) checkToken() error {
 		return cli.Usagef("--token is empty; without --token, redislock makes up a new one")
 	case strings.ContainsFunc(f.token, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }):
 		return cli.Usagef("--token %q contains white space or a control character", f.token)
+	case f.hasToken && !f.share && f.Limits.Any(): // see rename
+		return cli.Usagef("--token does not work with --shared and --permit, unless --share joins a lock that exists")
 	case f.share && !f.hasToken:
 		return cli.Usagef("--share needs --token T; to share the locks of the run around this one, use --reenter")
 	case f.reenter && f.hasToken:
@@ -62,7 +64,7 @@ func (f *runFlags) tokenFor(ctx context.Context, h *hold) (string, error) {
 		return "", err
 	}
 	for _, s := range statuses {
-		if f.hasToken && !f.share && s.TTL != 0 && s.Token == f.token {
+		if _, held := locking.Held(s, f.token); f.hasToken && !f.share && held {
 			const words = "%q is already held with this token; to share that lock, add --share"
 			if f.NoWait() {
 				return "", f.Refuse(words, s.Key)
@@ -110,21 +112,25 @@ type watch struct {
 	until time.Time
 }
 
-// reenter starts to watch the keys that the token holds already, and returns the others.
-func (h *hold) reenter(ctx context.Context, keys []string) (missing []string, err error) {
+// watchHeld starts to watch the keys that the token holds already, and returns the others.
+func (f *runFlags) watchHeld(ctx context.Context, h *hold) (missing []string, err error) {
 	for range 3 { // the keys may be lost between Inspect and Attach
 		var statuses []redislock.Status
-		statuses, err = h.Locks.Inspect(ctx, keys...)
+		statuses, err = h.Locks.Inspect(ctx, f.Keys...)
 		if err != nil {
 			return nil, err
 		}
 		var held []string
 		missing = nil
 		for _, s := range statuses {
-			if s.Token == h.token {
-				held = append(held, s.Key)
-			} else {
+			switch limit, is := h.holds(ctx, s); {
+			case !is:
 				missing = append(missing, s.Key)
+			case !f.Limits.Cover(s.Key, limit):
+				return nil, cli.Usagef("%q is shared with more holders by the lock to re-enter than this run allows; "+
+					"name it with --shared or --permit as there", s.Key)
+			default:
+				held = append(held, s.Key)
 			}
 		}
 		if len(held) == 0 {
@@ -146,6 +152,16 @@ func (h *hold) reenter(ctx context.Context, keys []string) (missing []string, er
 		return missing, nil
 	}
 	return nil, err
+}
+
+// holds reports whether the token holds a key, and for how many holders.
+func (h *hold) holds(ctx context.Context, s redislock.Status) (limit int, held bool) {
+	limit, held = locking.Held(s, h.token)
+	if !held && s.HolderCount > len(s.Holders) && h.token != "" {
+		_, err := h.Locks.Attach(ctx, []string{s.Key}, h.token)
+		return 0, err == nil // a limit would be above the number of those who are listed
+	}
+	return limit, held
 }
 
 // validUntil returns the time until which the watched locks are certainly held.

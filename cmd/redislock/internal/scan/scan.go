@@ -100,7 +100,7 @@ func (s *Scan) server(ctx context.Context, server *redis.Client) error {
 }
 
 // page looks at some keys of one server. It reads the beginning of each value first, which rules most of them out. It asks
-// the library only about keys that have a line: that takes a script, and on a Cluster one for each slot.
+// the library only about keys that have a line, and about shared keys: that takes a script, and on a Cluster one for each slot.
 func (s *Scan) page(ctx context.Context, server redis.UniversalClient, keys []string) error {
 	beginnings, err := s.read(ctx, server, keys, keyname.TokenBeginning-1, false)
 	if err != nil {
@@ -122,6 +122,8 @@ func (s *Scan) page(ctx context.Context, server redis.UniversalClient, keys []st
 	var inLine []string
 	for _, v := range values {
 		switch status := v.status(); {
+		case v.text == keyname.SharedMark: // only the library reads who holds it
+			inLine = append(inLine, v.key)
 		case !s.Filter.wants(status):
 		case v.hasLine && !status.Cut:
 			inLine = append(inLine, v.key)
@@ -246,8 +248,11 @@ type Filter struct {
 
 // mayBe reports whether a key may be wanted, by the beginning of its value, of keyname.TokenBeginning bytes.
 func (f *Filter) mayBe(v value) bool {
-	if v.key == "" || strings.HasSuffix(v.key, keyname.LineSuffix) {
+	if v.key == "" || strings.HasSuffix(v.key, keyname.LineSuffix) || strings.HasSuffix(v.key, keyname.HouseSuffix) {
 		return false // no lock can have that name
+	}
+	if v.text == keyname.SharedMark { // its house has the tokens
+		return true
 	}
 	if !f.All && (v.ttl < 0 || !keyname.BeginsLikeToken(v.text)) {
 		return false
@@ -259,13 +264,27 @@ func (f *Filter) mayBe(v value) bool {
 // wants reports whether a key is wanted, regardless of its waiters.
 func (f *Filter) wants(s show.Status) bool {
 	switch {
-	case s.TTL == 0, !f.All && s.TTL < 0, !strings.HasPrefix(s.Token, f.Token):
+	case s.TTL == 0, !f.All && s.TTL < 0:
+		return false
+	case s.HolderCount > 0:
+		return slices.ContainsFunc(s.Holders, f.wantsHolder)
+	case !strings.HasPrefix(s.Token, f.Token):
 		return false
 	case !f.All && !keyname.BeginsLikeToken(s.Token): // it has changed since the first look
 		return false
 	}
+	return f.wantsMeta(s.Metadata)
+}
+
+// wantsHolder reports whether one of the holders of a shared key is wanted. Custom tokens count as well: no other string is
+// like that of a shared key.
+func (f *Filter) wantsHolder(h redislock.Holder) bool {
+	return strings.HasPrefix(h.Token, f.Token) && f.wantsMeta(h.Metadata)
+}
+
+func (f *Filter) wantsMeta(metadata string) bool {
 	for _, wanted := range f.Meta {
-		if !hasMeta(s.Metadata, wanted) {
+		if !hasMeta(metadata, wanted) {
 			return false
 		}
 	}
@@ -314,7 +333,7 @@ func CompleteKeys(target *connect.Target) cobra.CompletionFunc {
 			if term.Escape(s.Key) != s.Key || strings.ContainsAny(s.Key, " \"'`$!\\&;|<>()*?[]#~") || slices.Contains(chosen, s.Key) {
 				return nil // a shell would read it as something else
 			}
-			if keys = append(keys, cobra.CompletionWithDesc(s.Key, show.OwnerOf(s.Metadata).Who)); len(keys) == 100 {
+			if keys = append(keys, cobra.CompletionWithDesc(s.Key, cmp.Or(show.Count(s.Status), show.OwnerOf(s.Metadata).Who))); len(keys) == 100 {
 				return ErrEnough
 			}
 			return nil

@@ -51,7 +51,7 @@ func Split(s redislock.Status) string {
 
 // Holder says in a few words who holds a key, for how long, and how many wait for it.
 func Holder(s redislock.Status) string {
-	who := Who(s.Token, s.Metadata) + left(s.TTL)
+	who := Who(s.Token, s.Metadata) + more(s.HolderCount) + left(s.TTL)
 	if s.Waiters == 0 {
 		return who
 	}
@@ -68,7 +68,7 @@ func InTheWay(e *redislock.RefusedError) string {
 	if e.Closed > 0 {
 		return Closed(e.Closed)
 	}
-	who, free := "held by "+Who(e.Token, e.Metadata)+left(e.TTL), e.Token == "" && e.TTL == 0
+	who, free := "held by "+Who(e.Token, e.Metadata)+more(e.Holders)+left(e.TTL), e.Token == "" && e.TTL == 0
 	if free {
 		who = "it is the turn of others"
 	}

@@ -47,7 +47,9 @@ func CutStatus(key, value string, ttl time.Duration) Status {
 // Read returns the status with the token and the metadata as their holder knows them. The library cuts a value at its first
 // space. A value of bsm/redislock has no space there, so the library counts metadata as a part of the token.
 func Read(s redislock.Status) redislock.Status {
-	s.Token, s.Metadata = apart(s.Token, s.Metadata)
+	if len(s.Holders) == 0 { // no other library shares a key
+		s.Token, s.Metadata = apart(s.Token, s.Metadata)
+	}
 	return s
 }
 
@@ -79,7 +81,10 @@ type StatusJSON struct {
 	Waiters        *int            `json:"waiters"`          // null if unknown
 	WaitingSince   *time.Time      `json:"waiting_since,omitempty"`
 	HeldSince      *time.Time      `json:"held_since,omitempty"` // if the metadata says so
-	Places         []PlaceJSON     `json:"places,omitempty"`     // where the servers of a quorum disagree
+	Holders        []HolderJSON    `json:"holders,omitempty"`    // of a shared key, at most 100
+	HolderCount    int             `json:"holder_count,omitempty"`
+	Limit          *int            `json:"limit,omitempty"`  // the least limit of the holders of a shared key; 0 for none
+	Places         []PlaceJSON     `json:"places,omitempty"` // where the servers of a quorum disagree
 }
 
 // PlaceJSON is what one server of a quorum holds, in JSON.
@@ -110,6 +115,7 @@ func (s Status) JSON() StatusJSON {
 	if !s.WaitingSince.IsZero() {
 		j.WaitingSince = new(s.WaitingSince.UTC())
 	}
+	j.addHolders(s.Status)
 	for _, place := range s.Places {
 		p := PlaceJSON{Server: place.Server, Token: place.Token}
 		if place.TTL >= 0 {

@@ -2,6 +2,7 @@
 package wait
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -24,18 +25,23 @@ var help string
 
 // New returns the command "wait".
 func New(target *connect.Target) *cobra.Command {
-	p := new(locking.Patience)
+	p, limits := new(locking.Patience), new(locking.Limits)
 	cmd := cli.Describe(help, &cobra.Command{
-		Use: "wait KEY...", Short: "Wait until locks are free, without taking them", Args: cli.KeysWanted,
+		Use: "wait KEY...", Short: "Wait until locks are free, without taking them", Args: cli.AnyKeys,
 		ValidArgsFunction: scan.CompleteKeys(target),
 		RunE: cli.UntilSignal(func(ctx context.Context, cmd *cobra.Command, keys []string) error {
-			if err := p.Check(cmd.Flags()); err != nil {
+			if len(keys) == 0 && !limits.Any() {
+				return cli.NoKey(cmd)
+			}
+			if err := cmp.Or(p.Check(cmd.Flags()), limits.Check(keys, target.IsQuorum())); err != nil {
 				return err
 			}
 			target.Guarded = true
-			return wait(ctx, target, keys, p)
+			return wait(ctx, target, limits.With(keys), limits, p)
 		}),
 	})
+	limits.AddFlags(cmd.Flags())
+	limits.Complete(cmd, scan.CompleteKeys(target))
 	p.AddFlags(cmd.Flags(), "wait for at most `D` (default: for ever; 0: only look)",
 		"print nothing if the keys are not free in time")
 	return cmd
@@ -48,7 +54,9 @@ const (
 	lastLook   = 200 * time.Millisecond // how long the last look may take, when the limit is over
 )
 
-func wait(ctx context.Context, target *connect.Target, keys []string, p *locking.Patience) error {
+func wait(
+	ctx context.Context, target *connect.Target, keys []string, limits *locking.Limits, p *locking.Patience,
+) error {
 	limited, cancel := p.Context(ctx)
 	defer cancel()
 	s, err := p.Open(limited, target)
@@ -64,7 +72,7 @@ func wait(ctx context.Context, target *connect.Target, keys []string, p *locking
 		if late && !p.NoWait() { // the last look may be a second old
 			looking, looked = context.WithTimeout(ctx, lastLook)
 		}
-		found, err := look(looking, s, keys)
+		found, err := look(looking, s, keys, limits)
 		looked()
 		if err == nil {
 			if found == nil {
@@ -97,24 +105,25 @@ func wait(ctx context.Context, target *connect.Target, keys []string, p *locking
 	}
 }
 
-// look returns why the keys are not free; nil if they are. While the guard is closed, Redis may have forgotten holders. All
+// look returns why the keys are not free within the limits; nil if they are. While the guard is closed, Redis may have forgotten holders. All
 // who wait in line are ahead of somebody who joins no line.
-func look(ctx context.Context, s *connect.Session, keys []string) (*redislock.RefusedError, error) {
+func look(
+	ctx context.Context, s *connect.Session, keys []string, limits *locking.Limits,
+) (*redislock.RefusedError, error) {
 	statuses, err := s.Inspect(ctx, keys)
 	if err != nil {
 		return nil, err
 	}
-	at := slices.IndexFunc(statuses, func(s redislock.Status) bool { return !isFree(s) })
+	at := slices.IndexFunc(statuses, func(s redislock.Status) bool { return s.Waiters > 0 || !limits.Fits(s) })
 	if at < 0 {
 		if left := locking.Notice(ctx, s, keys); left > 0 {
 			return &redislock.RefusedError{Closed: left}, nil
 		}
 		return nil, nil //nolint:nilnil // nothing is in the way
 	}
-	busy := statuses[at]
-	return &redislock.RefusedError{
-		Key: busy.Key, Token: busy.Token, Metadata: busy.Metadata, TTL: busy.TTL, Ahead: busy.Waiters,
-	}, nil
+	why := locking.RefusedBy(statuses[at])
+	why.Ahead = statuses[at].Waiters
+	return why, nil
 }
 
 func words(why *redislock.RefusedError) string {
@@ -123,6 +132,3 @@ func words(why *redislock.RefusedError) string {
 	}
 	return fmt.Sprintf("%q is %s", why.Key, show.InTheWay(why))
 }
-
-// isFree reports whether anybody could acquire a key now. If there is a line, only its first waiter can.
-func isFree(s redislock.Status) bool { return s.TTL == 0 && s.Waiters == 0 }
