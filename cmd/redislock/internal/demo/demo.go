@@ -27,6 +27,7 @@ const (
 	order   = prefix + "order:7"
 	stock   = prefix + "stock:42"
 	account = prefix + "account:3"
+	catalog = prefix + "catalog"
 	fence   = prefix + "fence" // the counter of fencing tokens
 )
 
@@ -164,6 +165,31 @@ func (d *demo) aHolderHangs(ctx context.Context) {
 	check(errors.Is(err, redislock.ErrNotObtained), "restock has lost its lock, and refreshed it; the error is: %v", err)
 	d.says(restock, "wakes up; Lock.Until has passed, so it should stop here")
 	d.fails(restock, "cannot refresh either (%v)", err)
+}
+
+func (d *demo) readersAndAWriter(ctx context.Context) {
+	d.scene("Readers and a writer", "checkout and restock read the catalog together; the storage wants to write it.")
+	var readers []*redislock.Lock
+	for _, worker := range []string{checkout, restock} {
+		lock, err := d.locks.Obtain(ctx, catalog, ttl, &redislock.Options{Metadata: worker, Shared: []string{catalog}})
+		must(err)
+		readers = append(readers, d.keep(lock))
+		d.gets(worker, "shares catalog")
+	}
+	status := d.inspect(ctx, catalog)[0]
+	check(status.HolderCount == 2, "%d hold catalog, which two share", status.HolderCount)
+	writing := d.wait(ctx, shop, []string{catalog}, ttl)
+	d.says(shop, "wants catalog alone, and waits in line behind %d holders", status.HolderCount)
+	for i, worker := range []string{checkout, restock} {
+		pause(ctx, beat/2)
+		check(len(writing) == 0, "the storage holds catalog, which %s shares", worker)
+		must(readers[i].Release(ctx))
+		d.says(worker, "released it")
+	}
+	granted := <-writing
+	must(granted.err)
+	d.gets(shop, "locked catalog alone")
+	must(granted.lock.Release(ctx))
 }
 
 func (d *demo) lastDefence(context.Context) {

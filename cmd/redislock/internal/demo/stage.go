@@ -19,6 +19,7 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 	"github.com/redislock/redislock/cmd/redislock/internal/locking"
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
+	"github.com/redislock/redislock/internal/keyname"
 )
 
 const (
@@ -63,7 +64,8 @@ func (d *demo) run(ctx context.Context, target *connect.Target, named bool) (err
 	}
 	d.locks = redislock.New(d.redis)
 	d.title("redislock demo", "Two workers share three resources of a shop, "+where+".")
-	err = play(story, d.allOrNothing, d.whoHoldsWhat, d.aLease, d.nextOneIn, d.keptAlive, d.aHolderHangs, d.lastDefence)
+	err = play(story, d.allOrNothing, d.whoHoldsWhat, d.aLease, d.nextOneIn, d.keptAlive, d.aHolderHangs, d.lastDefence,
+		d.readersAndAWriter)
 	if story.Err() != nil {
 		err = context.Cause(story)
 	}
@@ -135,7 +137,7 @@ func pause(ctx context.Context, d time.Duration) {
 }
 
 func (d *demo) refuseToDisturb(ctx context.Context) error {
-	for _, key := range []string{order, stock, account, fence} {
+	for _, key := range []string{order, stock, account, catalog, fence} {
 		found, err := d.redis.Exists(ctx, key).Result()
 		if err != nil {
 			return err
@@ -164,7 +166,7 @@ func (d *demo) tidyUp(ctx context.Context) error {
 	var left int64
 	err := insist(func(ctx context.Context) (err error) {
 		if err = d.redis.Del(ctx, fence).Err(); err == nil {
-			left, err = d.redis.Exists(ctx, order, stock, account, fence).Result()
+			left, err = d.redis.Exists(ctx, order, stock, account, catalog, keyname.HouseOf(catalog), fence).Result()
 		}
 		return err
 	})
@@ -185,7 +187,7 @@ func (d *demo) keep(lock *redislock.Lock) *redislock.Lock {
 }
 
 func options(worker string, inLine bool) *redislock.Options {
-	what := map[string]string{checkout: "order 7", restock: "stock 42"}
+	what := map[string]string{checkout: "order 7", restock: "stock 42", shop: "catalog"}
 	return &redislock.Options{Queue: inLine, Metadata: worker + ", " + what[worker], FenceKey: fence}
 }
 

@@ -159,7 +159,8 @@ func (d *doctor) examineServer(ctx context.Context, server *redis.Client, f fact
 		f.version().as("version"), f.role().as("role"), f.eviction().as("eviction"), f.persistence().as("persistence"),
 		f.replicas().as("replicas"), f.cluster().as("cluster"), d.clock(ctx, server).as("clock"),
 	}
-	found = append(append(found, d.replicaClocks(ctx, server, f)...), d.latency(ctx, server).as("latency"))
+	found = append(append(found, d.replicaClocks(ctx, server, f)...), d.latency(ctx, server).as("latency"),
+		d.houses(ctx, server).as("shared keys"))
 	if _, isCluster := d.client.(*redis.ClusterClient); isCluster { // it has no guard
 		return found
 	}
