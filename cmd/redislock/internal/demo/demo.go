@@ -42,7 +42,7 @@ const (
 func New(target *connect.Target) *cobra.Command {
 	var quorum, guard bool
 	cmd := cli.Describe(help, &cobra.Command{
-		Use: "demo", Short: "Watch two workers share three resources, in eight seconds", Args: cli.FlagsOnly,
+		Use: "demo", Short: "Watch two workers share three resources, in ten seconds", Args: cli.FlagsOnly,
 		RunE: cli.UntilSignal(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
 			ctx, end := context.WithCancelCause(ctx) // nobody reads any more, for example
 			defer end(nil)

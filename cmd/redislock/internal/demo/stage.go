@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	demoLimit = 12 * time.Second // for the story
+	demoLimit = 14 * time.Second // for the story
 	tidyLimit = ttl              // for tidying up: after that, no lock is left; Client.Close may take a second more
 )
 

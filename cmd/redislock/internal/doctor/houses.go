@@ -23,7 +23,7 @@ func (d *doctor) houses(ctx context.Context, server *redis.Client) finding {
 		if n > 1 {
 			found += fmt.Sprintf(", and %d more like that", n-1)
 		}
-		return isWarning.says(found, why, "find out who did it; if nobody works under the lock, DEL the key and its house")
+		return isWarning.says(found, why, "find out who did it; then redislock release KEY --force, and DEL a house without a key")
 	case !h.Whole:
 		return ok("none of %d is wrong, as far as doctor looked in %v", h.Keys, scanTime)
 	case h.Keys == 0:

@@ -125,7 +125,7 @@ func OuterTokens(env *cli.Env) []string {
 	return strings.Fields(env.Getenv(TokenVariable) + " " + env.Getenv(OuterVariable))
 }
 
-// CheckNesting returns an error if runs around this program hold one of the keys so that this one cannot hold it beside them:
+// CheckNesting returns an error if runs around this program hold one of the keys, and this one cannot hold it beside them:
 // they wait for this program to end. It ignores the keys that the token shared holds; "" stands for no such token.
 func (f *Flags) CheckNesting(env *cli.Env, statuses []redislock.Status, shared string) error {
 	outer := OuterTokens(env)

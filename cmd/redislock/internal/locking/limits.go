@@ -53,7 +53,8 @@ func (l *Limits) Any() bool { return len(l.Shared)+len(l.permits) > 0 }
 
 const maxPermits = 1_000_000
 
-// Check reads the flags of a command that locks these other keys exclusively. It returns a usage error if they cannot be used.
+// Check reads the flags of a command that locks these other keys exclusively. It returns a usage error for flags that cannot
+// be used.
 func (l *Limits) Check(exclusive []string, quorum bool) error {
 	if err := cmp.Or(l.readPermits(), checkNames("shared", l.Shared)); err != nil {
 		return err
@@ -154,7 +155,8 @@ func (l *Limits) Fits(s redislock.Status) bool {
 	return within(s.HolderCount+1, l.Of(s.Key)) && within(s.HolderCount+1, show.LimitOf(s))
 }
 
-// blocked returns the index of the first of these tokens that holds a key, if together they keep others from holding it; or -1.
+// blocked returns the index of the first of these tokens that holds a key, if together they keep others from holding it; or
+// else -1.
 func (l *Limits) blocked(s redislock.Status, tokens []string) (first int) {
 	holders, least := 1, l.Of(s.Key)
 	first = -1

@@ -163,8 +163,8 @@ func SetOpen(ctx context.Context, server redis.Scripter, m Marker, l Lengths) er
 	return err
 }
 
-// Replace deletes keys that a token has, or that are gone, while the guard is closed; of a shared key, it deletes the hold of
-// the token. Unless value is "", it lets that value have the keys until the guard opens, and shared keys have no other
+// Replace deletes keys that a token has, or that are gone, while the guard is closed. Of a shared key, it deletes the hold
+// of the token. Unless value is "", it lets that value have the keys until the guard opens, and shared keys have no other
 // holders any more. It returns how long that takes; 0 if nothing was done, because the guard is not
 // closed. If other tokens have some keys, Replace does nothing and returns those keys.
 func Replace(

@@ -119,6 +119,10 @@ func releaseByForce(ctx context.Context, target *connect.Target, keys []string, 
 	if err != nil {
 		return patience.Unreachable(opening, target, err)
 	}
+	statuses, err = withoutEmpty(opening, s, statuses)
+	if err != nil {
+		return s.Refusal(err)
+	}
 	held, err := toRelease(target, statuses, locking.Notice(opening, s, keys) > 0, lax)
 	if err != nil || len(held) == 0 {
 		return err
@@ -145,6 +149,24 @@ func releaseByForce(ctx context.Context, target *connect.Target, keys []string, 
 	return nil
 }
 
+// withoutEmpty frees those keys that are shared, and that nobody holds, and returns the others.
+func withoutEmpty(ctx context.Context, s *connect.Session, all []redislock.Status) (rest []redislock.Status, err error) {
+	for _, status := range all {
+		freed, unheld := false, status.Token == "" && status.TTL != 0 && status.HolderCount == 0
+		if unheld && keyname.HouseOf(status.Key) != "" && !s.IsQuorum() {
+			if freed, err = locking.Empty(ctx, s, status.Key); err != nil {
+				return nil, err
+			}
+		}
+		if !freed {
+			rest = append(rest, status)
+			continue
+		}
+		fmt.Fprintf(s.Stdout, "released %s, which nobody held\n", term.Escape(status.Key))
+	}
+	return rest, nil
+}
+
 // toRelease returns those keys that are held, or whose holder may put them back while the guard is closed. It returns an
 // error if one of them does not look like a lock.
 func toRelease(
@@ -157,7 +179,8 @@ func toRelease(
 			continue
 		case status.TTL == 0, status.HolderCount > 0: // no other string is like that of a shared key
 		case status.Token == "":
-			return nil, fmt.Errorf("nothing was released: %q holds something that is not a lock; look at it with redis-cli", status.Key)
+			return nil, fmt.Errorf("nothing was released: %q holds something that is not a lock; look at it with redis-cli",
+				status.Key)
 		case !lax && status.TTL < 0:
 			return nil, fmt.Errorf("nothing was released: %q has no expiry, so it does not look like a lock; "+
 				"add --any to delete it nevertheless", status.Key)

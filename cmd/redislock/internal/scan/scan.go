@@ -100,7 +100,7 @@ func (s *Scan) server(ctx context.Context, server *redis.Client) error {
 }
 
 // page looks at some keys of one server. It reads the beginning of each value first, which rules most of them out. It asks
-// the library only about keys that have a line, and about shared keys: that takes a script, and on a Cluster one for each slot.
+// the library only about shared keys and keys that have a line: that takes a script, and on a Cluster one for each slot.
 func (s *Scan) page(ctx context.Context, server redis.UniversalClient, keys []string) error {
 	beginnings, err := s.read(ctx, server, keys, keyname.TokenBeginning-1, false)
 	if err != nil {
@@ -333,7 +333,8 @@ func CompleteKeys(target *connect.Target) cobra.CompletionFunc {
 			if term.Escape(s.Key) != s.Key || strings.ContainsAny(s.Key, " \"'`$!\\&;|<>()*?[]#~") || slices.Contains(chosen, s.Key) {
 				return nil // a shell would read it as something else
 			}
-			if keys = append(keys, cobra.CompletionWithDesc(s.Key, cmp.Or(show.Count(s.Status), show.OwnerOf(s.Metadata).Who))); len(keys) == 100 {
+			holder := cmp.Or(show.Count(s.Status), show.OwnerOf(s.Metadata).Who)
+			if keys = append(keys, cobra.CompletionWithDesc(s.Key, holder)); len(keys) == 100 {
 				return ErrEnough
 			}
 			return nil

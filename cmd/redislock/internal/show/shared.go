@@ -29,7 +29,7 @@ func Count(s redislock.Status) string {
 	case limit > 0:
 		return fmt.Sprintf("%d of %d holders", s.HolderCount, limit)
 	case s.HolderCount == 1:
-		return "1 holder, shared"
+		return "1 holder"
 	}
 	return fmt.Sprintf("%d holders", s.HolderCount)
 }

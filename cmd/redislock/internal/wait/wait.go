@@ -105,8 +105,8 @@ func wait(
 	}
 }
 
-// look returns why the keys are not free within the limits; nil if they are. While the guard is closed, Redis may have forgotten holders. All
-// who wait in line are ahead of somebody who joins no line.
+// look returns why the keys are not free within the limits; nil if they are. While the guard is closed, Redis may have
+// forgotten holders. All who wait in line are ahead of somebody who joins no line.
 func look(
 	ctx context.Context, s *connect.Session, keys []string, limits *locking.Limits,
 ) (*redislock.RefusedError, error) {
