@@ -53,6 +53,24 @@ var _ = Describe("acquire", func() {
 		Expect(client.DBSize(ctx).Val()).To(BeZero())
 	})
 
+	It("shares keys, which renew and release treat by the token", func() {
+		var tokens []string
+		for range 2 {
+			session := clitest.Run(url, "acquire", "--shared", "a", "--permit", "b=2", "--ttl", "90")
+			Expect(session).To(gexec.Exit(0), clitest.Stderr(session))
+			tokens = append(tokens, strings.TrimSpace(clitest.Stdout(session)))
+		}
+		session := clitest.Run(url, "acquire", "--permit", "b=2", "--ttl", "90", "--no-wait")
+		Expect(session).To(gexec.Exit(1))
+		Expect(clitest.Stderr(session)).To(MatchRegexp(`not acquired: "b" is held by .* and 1 more, \d+`))
+		for _, token := range tokens {
+			Expect(clitest.Run(url, "renew", "a", "b", "--token", token, "--ttl", "2m")).To(gexec.Exit(0))
+			Expect(clitest.Run(url, "release", "a", "b", "--token", token)).To(gexec.Exit(0))
+		}
+		Expect(client.DBSize(ctx).Val()).To(BeZero())
+		Expect(clitest.Run(url, "acquire", "--ttl", "90")).To(gexec.Exit(64))
+	})
+
 	It("prints what is known of them as JSON", func() {
 		session := clitest.Run(url, "acquire", "a", "b", "--ttl", "1m", "--fence-key", "n", "--json")
 		var told struct {

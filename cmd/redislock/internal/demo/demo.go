@@ -168,7 +168,7 @@ func (d *demo) aHolderHangs(ctx context.Context) {
 }
 
 func (d *demo) readersAndAWriter(ctx context.Context) {
-	d.scene("Readers and a writer", "checkout and restock read the catalog together; the storage wants to write it.")
+	d.scene("Readers and a writer", "checkout and restock read the catalog together; storage wants to write it.")
 	var readers []*redislock.Lock
 	for _, worker := range []string{checkout, restock} {
 		lock, err := d.locks.Obtain(ctx, catalog, ttl, &redislock.Options{Metadata: worker, Shared: []string{catalog}})

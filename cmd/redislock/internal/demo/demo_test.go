@@ -55,6 +55,7 @@ var essentials = []string{
 	`3rd grant, fencing token \d{15,16}\n`,
 	`storage  ✓ accepted the write of checkout`,
 	`storage  ✗ refused the late write of restock`,
+	`checkout ✓ shares catalog`, `restock  ✓ shares catalog`, `storage    wants catalog alone`, `storage  ✓ locked catalog alone`,
 	`no key is left behind\.\n$`,
 }
 
