@@ -46,11 +46,13 @@ do
 		return ends and ends > now and ends or nil
 	end
 
-	-- wrong returns an error if a house is none: it is of another type, or it has no expiry although the key is free. No script
-	-- leaves such a house.
+	-- wrong returns an error if a house is none: it is of another type, or the key is free and its highest score is no time in ms.
 	function shares.wrong(i, free)
-		local kind = call('TYPE', houses[i]).ok
-		if kind ~= 'none' and (kind ~= 'zset' or free and call('PTTL', houses[i]) == -1) then
+		local kind, last = call('TYPE', houses[i]).ok, nil
+		if kind == 'zset' and free then
+			last = tonumber(call('ZREVRANGE', houses[i], 0, 0, 'WITHSCORES')[2])
+		end
+		if kind ~= 'none' and (kind ~= 'zset' or last and last >= 0 and last < 1e11) then
 			return redis.error_reply('WRONGTYPE "' .. houses[i] .. '" holds a ' .. kind .. ', not the holders of a lock')
 		end
 	end
