@@ -87,7 +87,13 @@ func (c *Client) enter(ctx context.Context, keys []string, ttl time.Duration, op
 	if err != nil {
 		return nil, err
 	}
-	missing, err := d.missing(keys, limits)
+	if limits != nil {
+		d.limits = make(map[string]int, len(keys))
+	}
+	for i, limit := range limits {
+		d.limits[keys[i]] = cmp.Or(limit, math.MaxInt)
+	}
+	missing, err := d.missing(keys)
 	if err != nil {
 		return nil, err
 	}
@@ -98,9 +104,8 @@ func (c *Client) enter(ctx context.Context, keys []string, ttl time.Duration, op
 	}
 	d.Context = d.parent
 	if len(missing) > 0 || len(keys) == 0 {
-		if opt != nil && len(opt.Shared)+len(opt.Permits) > 0 {
+		if len(missing) < len(keys) {
 			opt = opt.only(missing)
-			d.shared, d.permits = opt.Shared, opt.Permits
 		}
 		lock, err := c.obtain(d.parent, missing, ttl, opt)
 		if err != nil {
@@ -185,16 +190,15 @@ func lost(parent, kept context.Context) error {
 type doing struct {
 	context.Context // of the kept lock; parent without one. Contexts derived from it need no goroutine
 
-	client  *Client
-	around  context.Context         // the ctx that Do was called with
-	parent  context.Context         // ends with around, and with outer
-	lock    *Lock                   // on the keys that no outer Do holds; nil if there are none
-	shared  []string                // which of these others may hold as well
-	permits map[string]int          // how many may hold which of these
-	stop    func()                  // ends the context
-	outer   *doing                  // the innermost Do around this one that was running when it began; nil for none
-	relied  []*doing                // the outer ones that hold some of its keys
-	end     context.CancelCauseFunc // of parent; nil without outer
+	client *Client
+	around context.Context         // the ctx that Do was called with
+	parent context.Context         // ends with around, and with outer
+	lock   *Lock                   // on the keys that no outer Do holds; nil if there are none
+	limits map[string]int          // how many holders each key may have, math.MaxInt for no limit; nil if all are exclusive
+	stop   func()                  // ends the context
+	outer  *doing                  // the innermost Do around this one that was running when it began; nil for none
+	relied []*doing                // the outer ones that hold some of its keys
+	end    context.CancelCauseFunc // of parent; nil without outer
 }
 
 // doKey is the key under which the context of an fn holds its doing. Each Client has a key of its own, because its locks
@@ -237,17 +241,12 @@ func (d *doing) keep(lock *Lock) {
 	}
 }
 
-// limit returns how many holders the lock of the Do lets a key have; math.MaxInt for no limit.
-func (d *doing) limit(key string) int {
-	if slices.Contains(d.shared, key) {
-		return math.MaxInt
-	}
-	return max(d.permits[key], 1)
-}
+// limit returns how many holders the Do lets a key have; math.MaxInt for no limit.
+func (d *doing) limit(key string) int { return cmp.Or(d.limits[key], 1) }
 
-// missing returns the keys that no outer Do holds. It notes the outer ones that hold the others. limits says how many
-// holders each key may have; nil if all are exclusive. If an outer one lets a key have more, missing returns an error.
-func (d *doing) missing(keys []string, limits []int) ([]string, error) {
+// missing returns the keys that no outer Do holds. It notes the outer ones that hold the others. If an outer one lets a key
+// have more holders than this one, missing returns an error.
+func (d *doing) missing(keys []string) ([]string, error) {
 	if d.outer == nil {
 		return keys, nil
 	}
@@ -259,17 +258,13 @@ func (d *doing) missing(keys []string, limits []int) ([]string, error) {
 		}
 	}
 	var missing []string
-	for i, key := range keys {
+	for _, key := range keys {
 		h := holders[key]
 		if h == nil {
 			missing = append(missing, key)
 			continue
 		}
-		want := 1
-		if limits != nil {
-			want = cmp.Or(limits[i], math.MaxInt)
-		}
-		if h.limit(key) > want {
+		if h.limit(key) > d.limit(key) {
 			return nil, fault.Invalid("an outer Do lets %q have more holders than this one; ask for it there as it is "+
 				"needed here", key)
 		}

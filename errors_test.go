@@ -133,8 +133,7 @@ var _ = spec.DescribeOnRedis("The table of errors in the README:", func(on *spec
 		"`ErrNotObtained`": func(_ string, _ any, err error) { Expect(err).To(BeIdenticalTo(redislock.ErrNotObtained)) },
 		"`*RefusedError`": func(_ string, _ any, err error) {
 			Expect(err).To(MatchError(redislock.ErrNotObtained))
-			var refused *redislock.RefusedError
-			Expect(errors.As(err, &refused)).To(BeTrue())
+			refused := spec.Refusal(err)
 			Expect(refused.Key).To(Equal("a"))
 			Expect(refused.Token).To(Equal(lock.Token()))
 		},

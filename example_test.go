@@ -122,7 +122,7 @@ func ExampleOptions_shared() {
 	// a writer after the readers: <nil>
 }
 
-// While a lock is held, its key has no more holders than its caller said, whoever comes later.
+// While a lock is held, its key has no more holders than its caller said, however many ask for it later.
 func ExampleOptions_permits() {
 	ctx, client := setUp()
 	locks := redislock.New(client)

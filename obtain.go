@@ -248,7 +248,11 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 		o.refused(ctx)
 	}
 	if again && o.opt.Token != "" && o.progress().Tried == 1 && (o.opt.Queue || o.strategy != nil) {
-		if why := o.blocker(ctx); why.Token == o.opt.Token { // it would wait for itself
+		why := o.why // of this try, with Explain
+		if why == nil {
+			why = o.blocker(ctx)
+		}
+		if why.Token == o.opt.Token { // it would wait for itself
 			return false, fault.Invalid("the token %s shares %q, so it cannot lock that key alone; release it first",
 				fault.Printable(fault.Short(why.Token)), why.Key)
 		}

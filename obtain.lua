@@ -97,6 +97,7 @@ if not n then
 	-- include shared
 	counter = n + shares.count + 1
 end
+local limits = shares and shares.limit or {} -- by index; nil for an exclusive key
 local lines = fenced and counter + 1 or counter -- where they begin in KEYS
 
 -- Check the ttl first: PEXPIRE deletes a key at 0 and fails on a fraction, but only after the keys are set.
@@ -139,6 +140,7 @@ local granted, taken, takes = 1, KEYS, 0 -- what to return; the newly taken keys
 local failure -- of a command that Redis refuses halfway, for example without a right to PEXPIRE
 local free = false -- whether every key was
 local created = {} -- the indices of taken keys that are shared
+local joined = {} -- by index: what is known of shared keys that somebody holds
 
 -- The usual case: every key is free. One MSETNX sets all keys or none, but several do not, so EXISTS looks at a larger set
 -- first. MSETEX (Redis 8.4 and Valkey 9.1 or newer) is MSETNX and the expiry in one command.
@@ -184,7 +186,7 @@ if not free then
 			if not stored then
 				taken[#taken + 1] = key
 				taking[#taken] = first + i - 1
-			elseif shares and stored == shares.mark and shares.limit[first + i - 1] then
+			elseif shares and stored == shares.mark and limits[first + i - 1] then
 				joins[#joins + 1] = first + i - 1
 			elseif stored == token or string.sub(stored, 1, #token + 1) == token .. ' ' then
 				granted[#granted + 1] = first + i - 1
@@ -208,7 +210,7 @@ if not free then
 	end
 
 	for _, i in ipairs(shares and taking or {}) do
-		local wrong = shares.limit[i] and shares.wrong(i, true)
+		local wrong = limits[i] and shares.wrong(i, true)
 		if wrong then
 			return wrong
 		end
@@ -219,7 +221,7 @@ if not free then
 			return wrong
 		end
 		local seen = shares.look(i)
-		shares.joined[i] = seen
+		joined[i] = seen
 		if seen.ends then
 			granted[#granted + 1] = i
 			held[KEYS[i]] = shares.mark
@@ -292,7 +294,7 @@ if not free then
 		-- conflict reports whether a live waiter ahead wants the shared KEYS[i] with another limit, or there is no room beside all
 		-- those who want it with the same one. It removes dead ones before it says so, many at once, and tells those behind them.
 		local function conflict(line, i)
-			local limit, seen = shares.limit[i], shares.joined[i] or { count = 0, least = math.huge }
+			local limit, seen = limits[i], joined[i] or { count = 0, least = math.huge }
 			local room, size, refuses, dead = math.min(limit, seen.least) - seen.count - 1, 1, false, nil
 			repeat
 				local ahead, found, live = call('ZCOUNT', line, '0', before), {}, 0
@@ -325,7 +327,7 @@ if not free then
 		-- due makes the caller try again when the key that refuses it may be free. If only some are ahead who share it, they may be
 		-- refused by other keys then, and nobody would tell the caller.
 		local function due(i, ahead)
-			local shared = shares and shares.joined[i]
+			local shared = joined[i]
 			if not ahead or shared and call('ZCOUNT', KEYS[lines + i - 1], '0', before) < 8 then
 				local left = shared and shared.first - shares.now or call('PTTL', KEYS[i])
 				wait = math.max(wait, left == -1 and 0 or math.max(left, 0) + 1)
@@ -341,7 +343,7 @@ if not free then
 			end
 		elseif #blocked == 0 and not next(held) then
 			for i = 1, count do
-				local shared = shares and shares.limit[i]
+				local shared = limits[i]
 				if not behind and (shared and conflict(KEYS[lines + i - 1], i) or not shared and isBehind(KEYS[lines + i - 1])) then
 					refused, behind = true, true
 					if shared and id then
@@ -371,7 +373,7 @@ if not free then
 					made[#made + 1] = i - lines + 1
 				end
 				call('ZADD', KEYS[i], position, entry)
-				local limit = shares and shares.limit[i - lines + 1]
+				local limit = limits[i - lines + 1]
 				if limit then
 					call('ZADD', KEYS[i], shareScore(limit, position), '=' .. id)
 				end
@@ -387,12 +389,12 @@ if not free then
 		end
 		if queued and not refused then -- before the keys are written: Redis may refuse a command
 			for i = lines, #KEYS do
-				local limit, lasts = shares and shares.limit[i - lines + 1], tonumber(ttl)
+				local limit, lasts = limits[i - lines + 1], tonumber(ttl)
 				if id then
 					call('ZREM', KEYS[i], entry)
 				end
 				if limit then
-					local seen = shares.joined[i - lines + 1]
+					local seen = joined[i - lines + 1]
 					if id then
 						call('ZREM', KEYS[i], '=' .. id)
 					end
@@ -409,7 +411,7 @@ if not free then
 	end
 	for i = 1, takes do
 		local done
-		if shares and shares.limit[taking[i]] then
+		if limits[taking[i]] then
 			created[#created + 1] = taking[i]
 			done = shares.create(taking[i], tonumber(ttl), metadata)
 		else
@@ -418,13 +420,13 @@ if not free then
 		failure = failure or done and done.err and done
 	end
 	for _, i in ipairs(joins) do
-		local seen = shares.joined[i]
+		local seen = joined[i]
 		local ends, new = math.max(seen.ends or 0, shares.now + ttl), not seen.ends or ARGV[6] == '1'
-		failure = failure or shares.hold(i, ends, math.min(shares.limit[i], seen.own), new and metadata or nil, seen.last)
+		failure = failure or shares.hold(i, ends, math.min(limits[i], seen.own), new and metadata or nil, seen.last)
 		held[KEYS[i]] = nil
 	end
 	for _, i in ipairs(joins) do
-		if shares.joined[i].stale then
+		if joined[i].stale then
 			shares.purge(i)
 		end
 	end
@@ -448,7 +450,7 @@ if fenced and not failure then
 	granted = free and { fence } or granted
 end
 if failure then -- the taken keys may have no expiry yet
-	for i, seen in pairs(shares and shares.joined or {}) do
+	for i, seen in pairs(joined) do
 		if not seen.ends then
 			shares.undo(i, false)
 		end

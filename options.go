@@ -62,11 +62,11 @@ type Options struct {
 	// of a readers-writer lock. A key in neither Shared nor Permits is exclusive.
 	//
 	// Each holder sets a limit: how many holders its key may have, itself included. That is 1 for an exclusive key, the number
-	// in Permits, and none for a shared key. While you hold a key, it has at most as many holders as you said, whoever comes
-	// later. A key that has several holders expires when the last of them ends, and each of them by itself: a crashed reader
-	// does not live as long as the others renew. The holders of a key are no obstacle to each other, but they come in turn:
-	// with Queue, a waiter blocks those behind it who want the key with another limit, and those with the same one go
-	// together.
+	// in Permits, and none for a shared key. While you hold a key, it has at most as many holders as you said, however many
+	// ask for it later. A key that has several holders expires when the last of them ends, and each of them by itself: a
+	// crashed reader does not live as long as the others renew. The holders of a key are no obstacle to each other, but they
+	// come in turn: with Queue, a waiter blocks those behind it who want the key with another limit, and those with the same
+	// one go together.
 	//
 	// A name that is not among the keys is an error that wraps [ErrInvalid], as is a key that can have no line: see Queue.
 	// Fencing tokens order an exclusive holder before and after all others. Those who hold a key at the same time have
@@ -102,10 +102,17 @@ type Options struct {
 
 // only returns the options for some of the keys.
 func (o *Options) only(keys []string) *Options {
+	if o == nil || len(o.Shared)+len(o.Permits) == 0 {
+		return o
+	}
+	known := make(map[string]bool, len(keys))
+	for _, key := range keys {
+		known[key] = true
+	}
 	some := *o
-	some.Shared = slices.DeleteFunc(slices.Clone(o.Shared), func(key string) bool { return !slices.Contains(keys, key) })
+	some.Shared = slices.DeleteFunc(slices.Clone(o.Shared), func(key string) bool { return !known[key] })
 	some.Permits = maps.Clone(o.Permits)
-	maps.DeleteFunc(some.Permits, func(key string, _ int) bool { return !slices.Contains(keys, key) })
+	maps.DeleteFunc(some.Permits, func(key string, _ int) bool { return !known[key] })
 	return &some
 }
 

@@ -302,9 +302,7 @@ var _ = spec.DescribeOnRedis("Explain", func(on *spec.Redis) {
 	why := func(err error) *redislock.RefusedError {
 		GinkgoHelper()
 		Expect(err).To(MatchError(redislock.ErrNotObtained))
-		var refused *redislock.RefusedError
-		Expect(errors.As(err, &refused)).To(BeTrue(), "%v is a *RefusedError", err)
-		return refused
+		return spec.Refusal(err)
 	}
 
 	It("is off by default", func(ctx SpecContext) {

@@ -73,6 +73,7 @@ if not n then
 	-- include shared
 	counter = n + shares.count + 1
 end
+local limits = shares and shares.limit or {} -- by index; nil for an exclusive key
 local lines = fenced and counter + 1 or counter -- where they begin in KEYS
 
 local lost -- what to return, if not 0
@@ -86,7 +87,7 @@ for start = deleted[1] and 2 or 1, n, CHUNK do
 			count = count + 1
 			mine[count] = KEYS[index]
 			deleted[index] = true
-		elseif shares and stored == shares.mark and shares.limit[index] and not shares.wrong(index) then
+		elseif shares and stored == shares.mark and limits[index] and not shares.wrong(index) then
 			joint[#joint + 1] = index
 		elseif not stored and pcall('EXISTS', KEYS[index]) == 0 then
 			lost = lost or {}
@@ -215,7 +216,7 @@ for i = lines, #KEYS do
 			made[#made + 1] = i - lines + 1
 		end
 		call('ZADD', KEYS[i], ticket, leaver)
-		local limit = shares and shares.limit[i - lines + 1]
+		local limit = limits[i - lines + 1]
 		if limit then
 			call('ZADD', KEYS[i], shareScore(limit, ticket), '=' .. stepper)
 		end
@@ -231,10 +232,15 @@ end
 if made[1] then
 	announce(stepper, inbox, made)
 end
+
+local looked = {} -- by index: what shares.look has said
+
 -- beside returns how many hold the key of the line KEYS[i], and the least of their limits, as far as this call knows.
 local function beside(i)
-	local seen = shared[i - lines + 1] and shares.look(i - lines + 1)
-	return seen and seen.count or 0, seen and seen.least or math.huge
+	local index = i - lines + 1
+	local seen = shared[index] and (looked[index] or shares.look(index)) or { count = 0, least = math.huge }
+	looked[index] = seen
+	return seen.count, seen.least
 end
 
 -- fits reports whether the first waiter of a line can go, for all that is known. Behind a leaver, it can: it may not know when
@@ -253,7 +259,7 @@ end
 -- parts reports whether one who leaves a line may have stood between waiters who can share the key: unless neither it nor
 -- the first one has a limit there, because then all before it would have shared the key with those behind it.
 local function parts(i, waiter)
-	local limit, own = shares and shares.limit[i - lines + 1], leaver and not stepper and limitOf(KEYS[i], waiter) or 1
+	local limit, own = limits[i - lines + 1], leaver and not stepper and limitOf(KEYS[i], waiter) or 1
 	return own > 1 and not (own == math.huge and limit == own)
 end
 

@@ -2,7 +2,6 @@ package redislock_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -169,8 +168,7 @@ var _ = spec.DescribeOnRedis("Keys that several hold, after an operator's hand,"
 		_, err := locks.Attach(ctx, []string{"a"}, one.Token())
 		Expect(err).To(MatchError(redislock.ErrLockNotHeld))
 		_, err = locks.Obtain(ctx, "a", time.Minute, &redislock.Options{Explain: true})
-		var refused *redislock.RefusedError
-		Expect(errors.As(err, &refused)).To(BeTrue())
+		refused := spec.Refusal(err)
 		Expect(refused.Key).To(Equal("a"))
 		Expect(err.Error()).NotTo(ContainSubstring("redislock:shared"))
 		expiries(ctx)

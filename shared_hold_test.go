@@ -2,7 +2,6 @@ package redislock_test
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -33,18 +32,6 @@ var _ = spec.DescribeOnRedis("A hold of a key that several may hold", func(on *s
 	AfterEach(func(ctx SpecContext) {
 		Eventually(func() []string { return on.Keys(ctx) }).WithTimeout(5 * time.Second).Should(Or(BeEmpty(), Equal([]string{"fence"})))
 	})
-	refused := func(ctx context.Context, opt *redislock.Options) error {
-		GinkgoHelper()
-		_, err := locks.Obtain(ctx, "a", time.Minute, opt)
-		Expect(err).To(MatchError(redislock.ErrNotObtained))
-		return err
-	}
-	release := func(ctx context.Context, all ...*redislock.Lock) {
-		GinkgoHelper()
-		for _, lock := range all {
-			Expect(lock.Release(ctx)).To(Succeed())
-		}
-	}
 	status := func(ctx context.Context) redislock.Status {
 		GinkgoHelper()
 		found, err := locks.Inspect(ctx, "a")
@@ -56,18 +43,18 @@ var _ = spec.DescribeOnRedis("A hold of a key that several may hold", func(on *s
 		opt := &redislock.Options{Shared: []string{"a"}, FenceKey: "fence"}
 		one, two := spec.Obtain(ctx, locks, time.Minute, opt, "a"), spec.Obtain(ctx, locks, time.Minute, opt, "a")
 		Expect(two.FenceToken()).To(BeNumerically(">", one.FenceToken()))
-		release(ctx, one, two)
+		spec.Release(ctx, one, two)
 		writer := spec.Obtain(ctx, locks, time.Minute, &redislock.Options{FenceKey: "fence"}, "a")
 		Expect(writer.FenceToken()).To(BeNumerically(">", two.FenceToken()))
 		waiter := spec.StartWaiter(ctx, locks, time.Minute, queued(opt), "a")
-		release(ctx, writer)
+		spec.Release(ctx, writer)
 		three := waiter.Granted()
 		Expect(three.FenceToken()).To(BeNumerically(">", writer.FenceToken()))
 		waiter = spec.StartWaiter(ctx, locks, time.Minute, &redislock.Options{FenceKey: "fence", Queue: true}, "a")
-		release(ctx, three) // hands the key over
+		spec.Release(ctx, three) // hands the key over
 		writer = waiter.Granted()
 		Expect(writer.FenceToken()).To(BeNumerically(">", three.FenceToken()))
-		release(ctx, writer)
+		spec.Release(ctx, writer)
 	})
 
 	It("is one hold if its token shares the key again, and the smaller limit stays", func(ctx SpecContext) {
@@ -77,9 +64,9 @@ var _ = spec.DescribeOnRedis("A hold of a key that several may hold", func(on *s
 			Expect(status(ctx).HolderCount).To(Equal(1))
 			Expect(status(ctx).Holders[0].Limit).To(Equal(2))
 			other := spec.Obtain(ctx, locks, time.Minute, readers, "a")
-			_ = refused(ctx, readers)
+			spec.Refused(ctx, locks, readers, "a")
 			Expect(one.TTL(ctx)).To(BeNumerically("~", time.Hour, time.Second))
-			release(ctx, again, other)
+			spec.Release(ctx, again, other)
 			Expect(one.Release(ctx)).To(MatchError(redislock.ErrLockNotHeld))
 		}
 	})
@@ -87,13 +74,13 @@ var _ = spec.DescribeOnRedis("A hold of a key that several may hold", func(on *s
 	It("stays exclusive if its token shares the key", func(ctx SpecContext) {
 		one := spec.Obtain(ctx, locks, time.Minute, withToken("me", &redislock.Options{}), "a")
 		again := spec.Obtain(ctx, locks, time.Minute, withToken("me", readers), "a")
-		_ = refused(ctx, readers)
+		spec.Refused(ctx, locks, readers, "a")
 		Expect(again.Refresh(ctx, time.Hour, &redislock.Options{Metadata: "new"})).To(Succeed())
 		Expect(again.TTL(ctx)).To(BeNumerically("~", time.Hour, time.Second))
 		Expect(status(ctx).Metadata).To(Equal("new"))
 		Expect(status(ctx).HolderCount).To(BeZero())
 		Expect(one.TTL(ctx)).To(BeNumerically("~", time.Hour, time.Second))
-		release(ctx, again)
+		spec.Release(ctx, again)
 		Expect(one.Release(ctx)).To(MatchError(redislock.ErrLockNotHeld))
 	})
 
@@ -112,7 +99,7 @@ var _ = spec.DescribeOnRedis("A hold of a key that several may hold", func(on *s
 				Expect(err).To(MatchError(redislock.ErrNotObtained))
 			}
 		}
-		release(ctx, one)
+		spec.Release(ctx, one)
 	})
 
 	It("tells the Tracer who refuses a caller", func(ctx SpecContext) {
@@ -124,12 +111,11 @@ var _ = spec.DescribeOnRedis("A hold of a key that several may hold", func(on *s
 		one := spec.Obtain(ctx, locks, time.Minute, readers, "a")
 		two := spec.Obtain(ctx, locks, time.Hour, &redislock.Options{Shared: []string{"a"}, Metadata: "two"}, "a")
 		_, err := traced.Obtain(ctx, "a", time.Minute, &redislock.Options{Explain: true})
-		var why *redislock.RefusedError
-		Expect(errors.As(err, &why)).To(BeTrue())
+		why := spec.Refusal(err)
 		Expect(*why).To(And(HaveField("Holders", 2), HaveField("Token", two.Token()), HaveField("Metadata", "two")))
 		Expect(seen.Holder).To(Equal(two.Token()))
 		Expect(seen.Metadata).To(Equal("two"))
-		release(ctx, one, two)
+		spec.Release(ctx, one, two)
 	})
 
 	It("is renewed for itself, and its end does not end the others", func(ctx SpecContext) {
@@ -148,7 +134,7 @@ var _ = spec.DescribeOnRedis("A hold of a key that several may hold", func(on *s
 		Expect(second.Err()).NotTo(HaveOccurred())
 		Expect(status(ctx)).To(And(HaveField("HolderCount", 1), HaveField("Metadata", "two")))
 		stop()
-		release(ctx, two)
+		spec.Release(ctx, two)
 	})
 
 	It("is attached to as part of a mix", func(ctx SpecContext) {
@@ -162,7 +148,7 @@ var _ = spec.DescribeOnRedis("A hold of a key that several may hold", func(on *s
 		Expect(one.TTL(ctx)).To(BeNumerically("~", time.Hour, time.Second))
 		_, err = locks.Attach(ctx, []string{"a", "{a}b"}, "other")
 		Expect(err).To(MatchError(redislock.ErrLockNotHeld))
-		release(ctx, found)
+		spec.Release(ctx, found)
 	})
 
 	Describe("in a Do", func() {

@@ -34,12 +34,6 @@ var _ = spec.DescribeOnRedis("In line for a key that several may hold,", func(on
 	AfterEach(func(ctx SpecContext) { // no position and no hold stays behind
 		Eventually(func() []string { return on.Keys(ctx) }).WithTimeout(10 * time.Second).Should(BeEmpty())
 	})
-	release := func(ctx context.Context, all ...*redislock.Lock) {
-		GinkgoHelper()
-		for _, lock := range all {
-			Expect(lock.Release(ctx)).To(Succeed())
-		}
-	}
 	stays := func(w *spec.Waiter) {
 		GinkgoHelper()
 		Consistently(w.Done).WithTimeout(60 * time.Millisecond).ShouldNot(BeClosed())
@@ -58,8 +52,8 @@ var _ = spec.DescribeOnRedis("In line for a key that several may hold,", func(on
 		Expect(writer.Over()).To(MatchError(context.Canceled))
 		second, third := two.Granted(), three.Granted()
 		stays(four)
-		release(ctx, one, second)
-		release(ctx, four.Granted(), third)
+		spec.Release(ctx, one, second)
+		spec.Release(ctx, four.Granted(), third)
 	})
 
 	It("one who wants a permit goes on when one with another limit leaves", func(ctx SpecContext) {
@@ -70,8 +64,8 @@ var _ = spec.DescribeOnRedis("In line for a key that several may hold,", func(on
 		reader.Cancel()
 		second := two.Granted()
 		stays(three)
-		release(ctx, one)
-		release(ctx, second, three.Granted())
+		spec.Release(ctx, one)
+		spec.Release(ctx, second, three.Granted())
 	})
 
 	It("a reader behind readers that wait for another key goes on when the writer between them leaves", func(ctx SpecContext) {
@@ -79,8 +73,8 @@ var _ = spec.DescribeOnRedis("In line for a key that several may hold,", func(on
 		one := spec.StartWaiter(ctx, locks, time.Minute, waitingReader, "a", "{a}b")
 		writer, two := wait(ctx, waitingWriter), wait(ctx, waitingReader)
 		writer.Cancel()
-		release(ctx, two.Granted(), stuck)
-		release(ctx, one.Granted())
+		spec.Release(ctx, two.Granted(), stuck)
+		spec.Release(ctx, one.Granted())
 	})
 
 	It("is first come, first served, whatever the limits", func(ctx SpecContext) {
@@ -95,7 +89,7 @@ var _ = spec.DescribeOnRedis("In line for a key that several may hold,", func(on
 		groups := [][]int{{0, 1}, {2}, {3, 4}, {5}, {6}, {7}, {8}} // 3 and 4 fill the pool
 		holders := []*redislock.Lock{one}
 		for _, group := range groups {
-			release(ctx, holders...)
+			spec.Release(ctx, holders...)
 			holders = nil
 			for _, i := range group {
 				holders = append(holders, all[i].Granted())
@@ -104,20 +98,20 @@ var _ = spec.DescribeOnRedis("In line for a key that several may hold,", func(on
 				stays(all[next])
 			}
 		}
-		release(ctx, holders...)
+		spec.Release(ctx, holders...)
 	})
 
 	It("the next permit follows each release", func(ctx SpecContext) {
 		one, two := spec.Obtain(ctx, locks, time.Minute, pool, "a"), spec.Obtain(ctx, locks, time.Minute, pool, "a")
 		for range 5 {
 			next, after := wait(ctx, waitingPool), wait(ctx, waitingPool)
-			release(ctx, one)
+			spec.Release(ctx, one)
 			granted := next.Granted()
 			stays(after)
-			release(ctx, two)
+			spec.Release(ctx, two)
 			one, two = granted, after.Granted()
 		}
-		release(ctx, one, two)
+		spec.Release(ctx, one, two)
 	})
 
 	It("40 callers share 4 permits, and never more hold them", func(ctx SpecContext) {
@@ -162,7 +156,7 @@ var _ = spec.DescribeOnRedis("In line for a key that several may hold,", func(on
 		}
 		Eventually(func() int { return spec.CountWaiters(ctx, locks, "a") }).WithTimeout(30 * time.Second).
 			WithPolling(50 * time.Millisecond).Should(Equal(n))
-		release(ctx, writer)
+		spec.Release(ctx, writer)
 		start := time.Now()
 		for range n {
 			Expect(<-errs).To(Succeed())
@@ -238,10 +232,10 @@ var _ = spec.DescribeOnRedis("In line for a key that several may hold,", func(on
 			lock := first.Granted()
 			Expect(time.Since(began)).To(BeNumerically("<", 500*time.Millisecond+1500*time.Millisecond))
 			if opt == waitingReader {
-				release(ctx, second.Granted(), lock)
+				spec.Release(ctx, second.Granted(), lock)
 			} else {
-				release(ctx, lock)
-				release(ctx, second.Granted())
+				spec.Release(ctx, lock)
+				spec.Release(ctx, second.Granted())
 			}
 		})
 
@@ -252,8 +246,8 @@ var _ = spec.DescribeOnRedis("In line for a key that several may hold,", func(on
 			began := time.Now()
 			lock := first.Granted()
 			Expect(time.Since(began)).To(BeNumerically("<", 600*time.Millisecond+1500*time.Millisecond))
-			release(ctx, lock)
-			release(ctx, second.Granted())
+			spec.Release(ctx, lock)
+			spec.Release(ctx, second.Granted())
 		})
 	}
 
@@ -261,11 +255,11 @@ var _ = spec.DescribeOnRedis("In line for a key that several may hold,", func(on
 		long := spec.Obtain(ctx, locks, time.Hour, readers, "a")
 		spec.Obtain(ctx, locks, 400*time.Millisecond, readers, "a") // crashes
 		writer := wait(ctx, waitingWriter)
-		release(ctx, long)
+		spec.Release(ctx, long)
 		began := time.Now()
 		lock := writer.Granted()
 		Expect(time.Since(began)).To(BeNumerically("<", 400*time.Millisecond+1500*time.Millisecond))
-		release(ctx, lock)
+		spec.Release(ctx, lock)
 	})
 
 	It("they take their places again after FLUSHALL, and are served", func(ctx SpecContext) {
@@ -279,7 +273,7 @@ var _ = spec.DescribeOnRedis("In line for a key that several may hold,", func(on
 			for i, w := range left {
 				select {
 				case <-w.Done:
-					release(ctx, w.Granted())
+					spec.Release(ctx, w.Granted())
 					left = slices.Delete(left, i, i+1)
 				default:
 					continue
@@ -301,9 +295,9 @@ var _ = spec.DescribeOnRedis("In line for a key that several may hold,", func(on
 		}
 		spec.AwaitSubscriptions(ctx, on.Client, "a")
 		proxy.CutAll()
-		release(ctx, holder)
-		release(ctx, all[0].Granted(), all[1].Granted())
-		release(ctx, all[2].Granted())
+		spec.Release(ctx, holder)
+		spec.Release(ctx, all[0].Granted(), all[1].Granted())
+		spec.Release(ctx, all[2].Granted())
 	})
 
 	It("who leaves the line while others hold the key takes all its members along", func(ctx SpecContext) {
@@ -316,8 +310,8 @@ var _ = spec.DescribeOnRedis("In line for a key that several may hold,", func(on
 		Expect(waiters[1].Over()).To(MatchError(redislock.ErrNotObtained))
 		Expect(waiters[3].Over()).To(MatchError(redislock.ErrNotObtained))
 		Eventually(func() int64 { return on.Client.ZCard(ctx, line).Val() }).Should(Equal(int64(2 + 1 + 1)))
-		release(ctx, one)
-		release(ctx, waiters[0].Granted())
-		release(ctx, waiters[2].Granted())
+		spec.Release(ctx, one)
+		spec.Release(ctx, waiters[0].Granted())
+		spec.Release(ctx, waiters[2].Granted())
 	})
 })

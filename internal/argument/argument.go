@@ -107,8 +107,8 @@ func lines(keys []string, what string) error {
 	return nil
 }
 
-// maxPermits bounds how many holders a key of Permits may have.
-const maxPermits = 1_000_000
+// MaxPermits bounds how many holders a key of Permits may have.
+const MaxPermits = 1_000_000
 
 // Limits returns how many holders each of keys may have, 0 for no limit; nil if all of them are exclusive. It returns an
 // error if shared and permits cannot be used for keys.
@@ -133,8 +133,8 @@ func Limits(keys, shared []string, permits map[string]int) ([]int, error) {
 		switch {
 		case !is:
 			return nil, fault.Invalid("Permits names %q, which is not among the keys", key)
-		case most < 1 || most > maxPermits:
-			return nil, fault.Invalid("Permits: %d holders of %q are not between 1 and %d", most, key, maxPermits)
+		case most < 1 || most > MaxPermits:
+			return nil, fault.Invalid("Permits: %d holders of %q are not between 1 and %d", most, key, MaxPermits)
 		case limits[i] == 0:
 			return nil, fault.Invalid("%q is in Shared and in Permits; a key can be in one of them", key)
 		}

@@ -149,8 +149,9 @@ var _ = spec.DescribeOnRedis("Queue", func(on *spec.Redis) {
 		first.Granted() // nor this one, whose ttl the second has not seen yet
 		lock := second.Granted()
 		GinkgoWriter.Println(first.At.Sub(began), second.At.Sub(first.At))
-		Expect(first.At).To(BeTemporally("~", began.Add(300*time.Millisecond), 50*time.Millisecond))
-		Expect(second.At).To(BeTemporally("~", first.At.Add(400*time.Millisecond), 50*time.Millisecond))
+		late := spec.Bound(on.Kind, 50*time.Millisecond, 200*time.Millisecond)
+		Expect(first.At).To(BeTemporally("~", began.Add(300*time.Millisecond), late))
+		Expect(second.At).To(BeTemporally("~", first.At.Add(400*time.Millisecond), late))
 		Expect(lock.Release(ctx)).To(Succeed())
 	})
 
@@ -576,7 +577,8 @@ var _ = spec.DescribeOnRedis("Queue through a faulty network", func(on *spec.Red
 	DescribeTable("returns when ctx ends, although no try has been answered,",
 		func(ctx SpecContext, away func(), why types.GomegaMatcher) {
 			away()
-			for _, limit := range []time.Duration{20 * time.Millisecond, 2500 * time.Millisecond} {
+			short := spec.Bound(on.Kind, 20*time.Millisecond, 200*time.Millisecond) // enough for a first try
+			for _, limit := range []time.Duration{short, 2500 * time.Millisecond} {
 				began := time.Now()
 				_, err := locks.Obtain(spec.Within(ctx, limit), "a", time.Minute, queue)
 				Expect(time.Since(began)).To(BeNumerically("~", limit, spec.Bound(on.Kind, 10*time.Millisecond, spec.Soon)))

@@ -9,11 +9,9 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/redislock/redislock/internal/keyname"
 	"github.com/redislock/redislock/internal/testing/spec"
 )
-
-// sharedMark is what a shared key holds.
-const sharedMark = " redislock:shared"
 
 var _ = spec.DescribeOnRedis("The contract about shared keys of", func(on *spec.Redis) {
 	run, set, stand, listen := on.Run, on.Set, on.Stand, on.Listen
@@ -45,7 +43,7 @@ var _ = spec.DescribeOnRedis("The contract about shared keys of", func(on *spec.
 	Describe("obtain.lua", func() {
 		It("1: the first holder makes the key and its house", func(ctx SpecContext) {
 			Expect(obtain(ctx, "t", "m d", minute, 0)).To(Equal(int64(1)))
-			Expect(on.Client.Get(ctx, "a").Val()).To(Equal(sharedMark))
+			Expect(on.Client.Get(ctx, "a").Val()).To(Equal(keyname.SharedMark))
 			Expect(house(ctx, "ha")).To(Equal([]string{"meta t m d", "t 1m"}))
 			lasts(ctx, "a", time.Minute)
 			lasts(ctx, "ha", time.Minute)
@@ -97,7 +95,7 @@ var _ = spec.DescribeOnRedis("The contract about shared keys of", func(on *spec.
 			Expect(on.Everything(ctx)).To(Equal(map[string]string{"c": "other 1m"}))
 			on.Client.Del(ctx, "c")
 			Expect(run(ctx, "obtain", "a b c ha fence", "t", "", minute, "3 1=2", "1")).To(HaveExactElements(BeNumerically(">", 1e15)))
-			Expect(on.Client.MGet(ctx, "a", "b", "c").Val()).To(Equal(spec.List{sharedMark, "t", "t"}))
+			Expect(on.Client.MGet(ctx, "a", "b", "c").Val()).To(Equal(spec.List{keyname.SharedMark, "t", "t"}))
 			Expect(on.Client.Exists(ctx, "fence").Val()).To(BeEquivalentTo(1))
 		})
 
@@ -127,7 +125,7 @@ var _ = spec.DescribeOnRedis("The contract about shared keys of", func(on *spec.
 			on.Client.HSet(ctx, "ha", "x", "y")
 			_, err := run(ctx, "obtain", "a ha", "t", "", minute, "1 1=0", "0")
 			Expect(err).To(MatchError(`WRONGTYPE "ha" holds a hash, not the holders of a lock`))
-			on.Client.Set(ctx, "a", sharedMark, time.Minute)
+			on.Client.Set(ctx, "a", keyname.SharedMark, time.Minute)
 			_, err = run(ctx, "obtain", "a ha", "t", "", minute, "1 1=0", "0")
 			Expect(err).To(MatchError(ContainSubstring("WRONGTYPE")))
 			Expect(on.Client.HGetAll(ctx, "ha").Val()).To(Equal(map[string]string{"x": "y"}))

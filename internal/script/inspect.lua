@@ -72,7 +72,7 @@ for first = 1, n, CHUNK do
 		local line, waiters, since = KEYS[n + shares.count + index], 0, 0
 		if values[i] == shares.mark and shares.limit[index] and not shares.wrong(index) then
 			values[i] = shares.holders(index, 100)
-			table.insert(values[i], 1, shares.look(index).count + (shares.endOf(index) and 1 or 0))
+			table.insert(values[i], 1, shares.holderCount(index))
 		end
 		if line then
 			waiters, since = waiting(line)

@@ -44,11 +44,12 @@ func Box(names []string) Keys {
 }
 
 // BoxShared is Box for keys of which some may have several holders: limits says how many, 0 for no limit; nil if all keys
-// are exclusive. Each key with a limit other than 1 can have a line.
+// are exclusive. Each key with a limit other than 1 can have a line. If there is none, BoxShared is Box.
 func BoxShared(names []string, limits []int) Keys {
-	keys := Box(names)
-	if limits != nil {
-		keys.boxed = append(keys.boxed, newSharing(names, keys.args(), limits, func(i int) bool { return limits[i] != 1 }))
+	keys, shares := Box(names), func(limit int) bool { return limit != 1 }
+	if slices.ContainsFunc(limits, shares) {
+		isShared := func(i int) bool { return shares(limits[i]) }
+		keys.boxed = append(keys.boxed, newSharing(names, keys.args(), limits, isShared))
 	}
 	return keys
 }
@@ -89,30 +90,27 @@ func (k Keys) sharing() *sharing {
 	return s
 }
 
-// Limits returns how many holders each key may have, 0 for no limit; nil if all keys are exclusive.
-func (k Keys) Limits() []int {
-	if s := k.sharing(); s != nil {
-		return s.limits
-	}
-	return nil
-}
-
 // Only returns the keys with these names, each once.
 func (k Keys) Only(names []string) Keys {
 	names = Unique(names)
+	return BoxShared(names, k.limitsOf(names))
+}
+
+// limitsOf returns how many holders each of these keys may have, 0 for no limit; nil if all keys are exclusive.
+func (k Keys) limitsOf(names []string) []int {
 	s := k.sharing()
 	if s == nil {
-		return Box(names)
+		return nil
 	}
-	limits, shared := make([]int, len(names)), false
+	limits := make(map[string]int, len(k.Names))
+	for i, name := range k.Names {
+		limits[name] = s.limits[i]
+	}
+	some := make([]int, len(names))
 	for i, name := range names {
-		limits[i] = s.limits[slices.Index(k.Names, name)]
-		shared = shared || limits[i] != 1
+		some[i] = limits[name]
 	}
-	if !shared {
-		return Box(names)
-	}
-	return BoxShared(names, limits)
+	return some
 }
 
 // held returns KEYS without the fence key and the lines, and what says to a script how many lock keys these are.

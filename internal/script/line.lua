@@ -82,11 +82,15 @@ end
 
 -- forget removes the third members of those whose entries are among these members.
 local function forget(line, members)
+	local thirds = {}
 	for i = 1, #members do
 		local id = string.match(members[i], '^(%S+) 00 ')
 		if id then
-			call('ZREM', line, '=' .. id)
+			thirds[#thirds + 1] = '=' .. id
 		end
+	end
+	for i = 1, #thirds, CHUNK do
+		call('ZREM', line, unpack(thirds, i, math.min(i + CHUNK - 1, #thirds)))
 	end
 end
 

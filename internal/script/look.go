@@ -194,11 +194,7 @@ type Blocker struct {
 // in the order of the script.
 func (s *Scripts) Blocker(keys Keys, token string, ticket int64) (c *transport.Call, names []string) {
 	names = slices.SortedStableFunc(slices.Values(keys.Names), LinesFirst)
-	limits := keys.Limits()
-	if limits != nil {
-		limits = keys.Only(names).Limits()
-	}
-	looked := BoxToLook(names, limits)
+	looked := BoxToLook(names, keys.limitsOf(names))
 	c = &transport.Call{Script: s.blocker, Spare: looked.lines(), Token: token}
 	var modes any
 	c.Keys, modes = looked.held()

@@ -175,11 +175,9 @@ func keysAt(keys []string, list any) (at []string, ok bool) {
 func (s *Scripts) Fence(token string, keys Keys, fenceKey string, least int64) *transport.Call {
 	c := &transport.Call{Script: s.fence, Token: token}
 	c.SetArgs(least)
-	if len(keys.boxed) > 0 {
-		var n any
-		if c.Keys, n = keys.held(); keys.sharing() != nil {
-			c.Args = append(c.Args, n)
-		}
+	var n any
+	if c.Keys, n = keys.held(); keys.sharing() != nil {
+		c.Args = append(c.Args, n)
 	}
 	c.Keys = append(c.Keys, fenceKey)
 	return c

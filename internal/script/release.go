@@ -58,9 +58,9 @@ func (s *Scripts) Refresh(token string, keys Keys, ttl time.Duration, metadata, 
 	if s.Guard.IsSet() {
 		c.Args = append(c.Args, kept)
 	}
-	if shared := keys.sharing(); shared != nil {
-		c.Keys, _ = keys.held()
-		c.Args = append(c.Args[:3:3], kept, shared.modes)
+	var n any
+	if c.Keys, n = keys.held(); keys.sharing() != nil {
+		c.Args = append(c.Args[:3:3], kept, n)
 	}
 	return c
 }

@@ -1,8 +1,7 @@
 --[[
 shared: keys that several tokens may hold at the same time. All scripts share this text that look at lock keys. It is not a
 script of its own: the library puts it into theirs, in place of the words "include shared", where they have found that some
-of their keys are so. Before that, they have declared shares, and set token, n (how many lock keys there are), modes and
-CHUNK.
+of their keys are so. Before that, they have declared shares, and set token, n (how many lock keys there are) and modes.
 
 A holder says how many holders its key may have, itself included: its limit. 1 is an exclusive lock, which is a string with
 its token as ever. Otherwise the key is the string " redislock:shared", which no token can equal, and a sorted set beside it,
@@ -27,14 +26,16 @@ do
 	now = now[1] * 1000 + math.floor(now[2] / 1000)
 	local today = string.format('%.0f', now)
 
-	-- mark is what a shared key holds. limit is by the index of the key. The scripts set joined: what look has said.
-	shares = { mark = ' redislock:shared', now = now, limit = {}, count = 0, joined = {} }
+	-- mark is what a shared key holds. limit is by the index of the key; count says how many there are.
+	shares = { mark = ' redislock:shared', now = now, limit = {}, count = 0 }
 	local houses = {} -- by the index of the key
 	for i, limit in string.gmatch(modes, ' (%d+)=(%d+)') do
 		shares.count = shares.count + 1
 		shares.limit[tonumber(i)] = limit == '0' and NONE or tonumber(limit)
 		houses[tonumber(i)] = KEYS[n + shares.count]
 	end
+
+	local function errorOf(reply) return type(reply) == 'table' and reply or nil end
 
 	local function metaScore(holder)
 		return string.format('%.0f', -1 - tonumber(string.sub(redis.sha1hex(holder), 1, 12), 16))
@@ -66,6 +67,9 @@ do
 		return math.max(tonumber(found[1] == token and found[4] or found[1] ~= token and found[2] or 0), now)
 	end
 
+	-- holderCount returns how many hold a key.
+	function shares.holderCount(i) return call('ZCOUNT', houses[i], '(' .. today, '+inf') end
+
 	-- look returns what is known of a key that is held: how many others hold it (count), the least of their limits (least), when
 	-- the first hold ends (first) and the last of another (last), when mine ends (ends; nil for none), its limit (own), and
 	-- whether there are holds that have ended (stale).
@@ -73,7 +77,7 @@ do
 		local house, skip = houses[i], 0
 		local seen = { ends = shares.endOf(i), least = NONE, own = NONE, last = lastOther(i) or call('ZREVRANGE', house, 0, 1) }
 		seen.stale = call('ZCOUNT', house, '0', today) > 0
-		seen.count = call('ZCOUNT', house, '(' .. today, '+inf') - (seen.ends and 1 or 0)
+		seen.count = shares.holderCount(i) - (seen.ends and 1 or 0)
 		seen.first = tonumber(call('ZRANGEBYSCORE', house, '(' .. today, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2] or now)
 		repeat
 			local found = call('ZRANGEBYSCORE', house, LOWEST, HIGHEST, 'WITHSCORES', 'LIMIT', skip, 1)
@@ -127,7 +131,7 @@ do
 		local score = metaScore(holder)
 		local done = pcall('ZREM', house, holder, 'limit ' .. holder)
 		pcall('ZREMRANGEBYSCORE', house, score, score)
-		return type(done) == 'table' and done or nil
+		return errorOf(done)
 	end
 
 	-- purge removes holds that have ended, 1,000 at most. Nothing depends on it. It comes after all other writes, because a Redis
@@ -142,9 +146,7 @@ do
 	-- expire makes the key and its house expire then, in ms. It returns the error of a command, or nil.
 	local function expire(i, at)
 		at = string.format('%.0f', at)
-		local done = pcall('PEXPIREAT', houses[i], at)
-		done = type(done) == 'table' and done or pcall('PEXPIREAT', KEYS[i], at)
-		return type(done) == 'table' and done or nil
+		return errorOf(pcall('PEXPIREAT', houses[i], at)) or errorOf(pcall('PEXPIREAT', KEYS[i], at))
 	end
 
 	-- hold makes me a holder until then, with that limit and metadata (nil leaves what is there). The holds of others last until
@@ -166,8 +168,7 @@ do
 				old = {}
 			end
 		end
-		local done = pcall('ZADD', house, unpack(members))
-		done = type(done) == 'table' and done or expire(i, math.max(ends, last))
+		local done = errorOf(pcall('ZADD', house, unpack(members))) or expire(i, math.max(ends, last))
 		if old[1] then
 			pcall('ZREM', house, unpack(old))
 		end
@@ -188,8 +189,8 @@ do
 		if done.err then
 			return done
 		end
-		done = pcall('DEL', houses[i]) -- what is left of holders whose key somebody has deleted
-		return type(done) == 'table' and done or shares.hold(i, now + ttl, shares.limit[i], metadata ~= '' and metadata or nil, 0)
+		done = errorOf(pcall('DEL', houses[i])) -- what is left of holders whose key somebody has deleted
+		return done or shares.hold(i, now + ttl, shares.limit[i], metadata ~= '' and metadata or nil, 0)
 	end
 
 	-- undo takes back what hold, or create, has done. What create has made of the key is up to the caller.
@@ -206,8 +207,8 @@ do
 	function shares.leave(i)
 		local own, last, failed = shares.endOf(i), lastOther(i)
 		if last == now then
-			local done = pcall('DEL', KEYS[i], houses[i])
-			return type(done) ~= 'table', nil, type(done) == 'table' and done or nil
+			failed = errorOf(pcall('DEL', KEYS[i], houses[i]))
+			return not failed, nil, failed
 		end
 		failed = failed or drop(houses[i], token)
 		if failed then

@@ -35,7 +35,7 @@ var sharedControls = []sharedControl{
 	{rule: "my own limit counts", edits: []string{"math.min(shares.limit[i], seen.least, seen.own)", "seen.least"}},
 	{
 		rule: "ended holds do not count", edits: append(slices.Clone(purge),
-			"call('ZCOUNT', house, '(' .. today, '+inf') - (", "call('ZCOUNT', house, '0', '+inf') - ("),
+			"call('ZCOUNT', houses[i], '(' .. today, '+inf')", "call('ZCOUNT', houses[i], '0', '+inf')"),
 	},
 	{rule: "a refresh revives no hold that has ended", edits: []string{"ends and ends > now and ends or nil", "ends"}},
 	{
@@ -53,7 +53,7 @@ var sharedControls = []sharedControl{
 
 	// line.lua
 	{rule: "a limit stands in line", script: "obtain", edits: []string{"return limit == math.huge and '-' .. ticket or", "return"}},
-	{rule: "forget removes third members", script: "release", edits: []string{"call('ZREM', line, '=' .. id)", ""}},
+	{rule: "forget removes third members", script: "release", edits: []string{"thirds[#thirds + 1] = '=' .. id", ""}},
 	{rare: true, rule: "a purge of those who have left removes their third members", script: "obtain", edits: []string{"forget(line, out)\n\t\tend\n\t\tposition, budget", "end\n\t\tposition, budget"}},
 
 	// obtain.lua
@@ -68,7 +68,7 @@ var sharedControls = []sharedControl{
 		rule: "a grant wakes the next two", script: "obtain",
 		edits: []string{"wake(KEYS[i], (seen and seen.count or 0) + 1, math.min(seen and seen.least or limit, limit), 2)", ""},
 	},
-	{rule: "the smaller limit stays", script: "obtain", edits: []string{"math.min(shares.limit[i], seen.own)", "math.huge"}},
+	{rule: "the smaller limit stays", script: "obtain", edits: []string{"math.min(limits[i], seen.own)", "math.huge"}},
 
 	// release.lua
 	{rule: "a release wakes all who fit", script: "release", edits: []string{"wake(KEYS[i], count, least, math.huge)", ""}},

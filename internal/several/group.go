@@ -107,18 +107,20 @@ func (g *Group) HasRing() bool {
 // NewSlots returns the slots of the keys as places. limits is as for With. All callers have them in the same order, so
 // callers who acquire them one after the other cannot wait for each other in a circle.
 func NewSlots(at *place.Place, keys []string, limits []int, set *place.Config) (*Group, error) {
-	all := script.BoxShared(keys, limits)
 	groups := transport.GroupBySlot(keys)
 	g := &Group{need: len(groups), set: set}
 	for _, group := range groups {
 		if err := script.TooMany(len(group)); err != nil {
 			return nil, err
 		}
-		names := make([]string, len(group))
+		names, own := make([]string, len(group)), []int(nil)
 		for i, at := range group {
 			names[i] = keys[at]
+			if limits != nil {
+				own = append(own, limits[at])
+			}
 		}
-		here := &site{Place: at, keys: all.Only(names), name: fault.Describe(names), health: &health.Server{}}
+		here := &site{Place: at, keys: script.BoxShared(names, own), name: fault.Describe(names), health: &health.Server{}}
 		g.all = append(g.all, here)
 	}
 	slices.SortFunc(g.all, func(a, b *site) int {

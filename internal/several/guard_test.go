@@ -2,7 +2,6 @@ package several_test
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -184,8 +183,7 @@ var _ = describeGuarded("while one server has forgotten,", 0, func(on *guarded) 
 		lock := on.everywhere(ctx, 4*time.Second, "a")
 		on.forget(2)
 		_, err := on.other.Obtain(ctx, "a", 200*time.Millisecond, &redislock.Options{Explain: true})
-		var refused *redislock.RefusedError
-		Expect(errors.As(err, &refused)).To(BeTrue())
+		refused := spec.Refusal(err)
 		Expect(refused.Token).To(Equal(lock.Token()))
 		Expect(refused.Closed).To(BeZero())
 	})
@@ -305,8 +303,7 @@ var _ = describeGuarded("while two servers have forgotten,", 0, func(on *guarded
 		on.forget(2)
 		for _, opt := range []*redislock.Options{nil, {Explain: true}} {
 			_, err := on.locks.Obtain(ctx, "a", 200*time.Millisecond, opt)
-			var refused *redislock.RefusedError
-			Expect(errors.As(err, &refused)).To(BeTrue(), "%v", err)
+			refused := spec.Refusal(err)
 			Expect(refused.Closed).To(BeNumerically("~", 4*time.Second, 200*time.Millisecond))
 			Expect(refused.Key).To(BeEmpty())
 		}

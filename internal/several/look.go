@@ -194,14 +194,16 @@ func (g *Group) Attach(ctx context.Context, keys []string, token string) (*Lock,
 	if err != nil {
 		return nil, err
 	}
-	l := newLock(ctx, g.with(func(i int) script.Keys {
-		for _, found := range slices.Insert(slices.Clone(answers), 0, answers[i]) { // at a server of a quorum, all keys are alike
-			if found != nil && found.err == nil && (found == answers[i] || g.quorum) {
-				return script.BoxShared(g.all[i].keys.Names, found.Limits)
-			}
+	limits := func(i int) []int { return answers[i].Limits } // each slot has answered
+	if g.quorum {
+		has := func(found *finding) bool { return found != nil && found.err == nil }
+		if at := slices.IndexFunc(answers, has); at >= 0 { // all servers have the same keys
+			limits = func(int) []int { return answers[at].Limits }
+		} else {
+			limits = func(int) []int { return nil }
 		}
-		return g.all[i].keys
-	}), keys, token)
+	}
+	l := newLock(ctx, g.with(func(i int) script.Keys { return script.BoxShared(g.all[i].keys.Names, limits(i)) }), keys, token)
 	var requests []majority.Request
 	l.lock, requests = majority.Attaching(len(g.all), g.need, began)
 	said := l.newPoll()

@@ -77,8 +77,7 @@ var _ = spec.DescribeQuorum("a lock", func(on *spec.Quorum) {
 		lock := spec.Obtain(ctx, on.Locks, time.Minute, &redislock.Options{Metadata: "me"}, "a")
 		_, err := on.Locks.ObtainMulti(ctx, []string{"b", "a"}, time.Minute, &redislock.Options{Explain: true})
 		Expect(err).To(MatchError(redislock.ErrNotObtained))
-		var refused *redislock.RefusedError
-		Expect(errors.As(err, &refused)).To(BeTrue())
+		refused := spec.Refusal(err)
 		Expect(refused.Key).To(Equal("a"))
 		Expect(refused.Token).To(Equal(lock.Token()))
 		Expect(refused.Metadata).To(Equal("me"))

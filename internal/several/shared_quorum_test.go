@@ -2,7 +2,6 @@ package several_test
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -19,17 +18,6 @@ var (
 )
 
 var _ = spec.DescribeQuorum("keys that several may hold", func(on *spec.Quorum) {
-	refused := func(ctx context.Context, opt *redislock.Options) {
-		GinkgoHelper()
-		_, err := on.Locks.Obtain(ctx, "a", time.Minute, opt)
-		Expect(err).To(MatchError(redislock.ErrNotObtained))
-	}
-	release := func(ctx context.Context, all ...*redislock.Lock) {
-		GinkgoHelper()
-		for _, lock := range all {
-			Expect(lock.Release(ctx)).To(Succeed())
-		}
-	}
 	empty := func(ctx context.Context) {
 		GinkgoHelper()
 		Eventually(on.LeftKeys).WithArguments(ctx).WithTimeout(10 * time.Second).Should(BeEmpty())
@@ -38,17 +26,17 @@ var _ = spec.DescribeQuorum("keys that several may hold", func(on *spec.Quorum) 
 	It("are shared by readers, and exclude a writer", func(ctx SpecContext) {
 		one := spec.Obtain(ctx, on.Locks, time.Minute, readers, "a")
 		two := spec.Obtain(ctx, on.Locks, time.Hour, readers, "a")
-		refused(ctx, nil)
-		release(ctx, one)
-		refused(ctx, nil)
-		release(ctx, two)
+		spec.Refused(ctx, on.Locks, nil, "a")
+		spec.Release(ctx, one)
+		spec.Refused(ctx, on.Locks, nil, "a")
+		spec.Release(ctx, two)
 		var writer *redislock.Lock
 		Eventually(func() (err error) { // the third server may release later
 			writer, err = on.Locks.Obtain(ctx, "a", time.Minute, nil)
 			return err
 		}).Should(Succeed())
-		refused(ctx, readers)
-		release(ctx, writer)
+		spec.Refused(ctx, on.Locks, readers, "a")
+		spec.Release(ctx, writer)
 		empty(ctx)
 	})
 
@@ -64,7 +52,7 @@ var _ = spec.DescribeQuorum("keys that several may hold", func(on *spec.Quorum) 
 		for _, s := range on.Servers[:on.Spare()] {
 			Expect(s.Own.FlushAll(ctx).Err()).To(Succeed())
 		}
-		refused(ctx, nil)
+		spec.Refused(ctx, on.Locks, nil, "a")
 		Expect(one.Refresh(ctx, time.Minute, nil)).To(Succeed())
 		Expect(two.Refresh(ctx, time.Minute, &redislock.Options{Metadata: "new"})).To(Succeed())
 		for _, s := range on.Servers[:on.Spare()] { // both are mended
@@ -81,7 +69,7 @@ var _ = spec.DescribeQuorum("keys that several may hold", func(on *spec.Quorum) 
 			Expect(holder.TTL).To(BeNumerically("~", time.Minute, 5*time.Second))
 		}
 		Expect(found).To(Equal(map[string]string{one.Token(): "", two.Token(): "new"}))
-		release(ctx, one, two)
+		spec.Release(ctx, one, two)
 		empty(ctx)
 	})
 
@@ -97,7 +85,7 @@ var _ = spec.DescribeQuorum("keys that several may hold", func(on *spec.Quorum) 
 		Expect(status[0].HolderCount).To(Equal(1))
 		Expect(status[0].Token).To(Equal(one.Token()))
 		Expect(status[0].TTL).To(BeNumerically("<=", time.Minute))
-		release(ctx, one)
+		spec.Release(ctx, one)
 	})
 
 	It("take no permit above 1, and send nothing", func(ctx SpecContext) {
@@ -111,8 +99,8 @@ var _ = spec.DescribeQuorum("keys that several may hold", func(on *spec.Quorum) 
 		}
 		Expect(sent.Count()).To(BeZero())
 		one := spec.Obtain(ctx, on.Locks, time.Minute, &redislock.Options{Permits: map[string]int{"a": 1}}, "a")
-		refused(ctx, readers)
-		release(ctx, one)
+		spec.Refused(ctx, on.Locks, readers, "a")
+		spec.Release(ctx, one)
 	})
 
 	It("have a higher fencing token with each grant", func(ctx SpecContext) {
@@ -124,7 +112,7 @@ var _ = spec.DescribeQuorum("keys that several may hold", func(on *spec.Quorum) 
 			Expect(lock.FenceToken()).To(BeNumerically(">", last))
 			last, all = lock.FenceToken(), append(all, lock)
 		}
-		release(ctx, all...)
+		spec.Release(ctx, all...)
 		empty(ctx)
 	})
 
@@ -137,11 +125,11 @@ var _ = spec.DescribeQuorum("keys that several may hold", func(on *spec.Quorum) 
 		Expect(found.Metadata()).To(Equal("me"))
 		Expect(found.TTL(ctx)).To(BeNumerically("~", time.Minute, 5*time.Second))
 		Expect(found.Refresh(ctx, time.Hour, nil)).To(Succeed())
-		release(ctx, found)
+		spec.Release(ctx, found)
 		_, err = on.Locks.Attach(ctx, []string{"a"}, one.Token())
 		Expect(err).To(MatchError(redislock.ErrLockNotHeld))
 		Expect(two.Refresh(ctx, time.Minute, nil)).To(Succeed())
-		release(ctx, two)
+		spec.Release(ctx, two)
 		empty(ctx)
 	})
 
@@ -149,13 +137,12 @@ var _ = spec.DescribeQuorum("keys that several may hold", func(on *spec.Quorum) 
 		one := spec.Obtain(ctx, on.Locks, time.Minute, readers, "a")
 		two := spec.Obtain(ctx, on.Locks, time.Hour, &redislock.Options{Shared: []string{"a"}, Metadata: "two"}, "a")
 		_, err := on.Locks.Obtain(ctx, "a", time.Minute, &redislock.Options{Explain: true})
-		var why *redislock.RefusedError
-		Expect(errors.As(err, &why)).To(BeTrue())
+		why := spec.Refusal(err)
 		Expect(why.Key).To(Equal("a"))
 		Expect(why.Holders).To(Equal(2))
 		Expect(why.Token).To(Equal(two.Token()))
 		Expect(why.Metadata).To(Equal("two"))
-		release(ctx, one, two)
+		spec.Release(ctx, one, two)
 		empty(ctx)
 	})
 
@@ -165,17 +152,17 @@ var _ = spec.DescribeQuorum("keys that several may hold", func(on *spec.Quorum) 
 		two := spec.StartWaiter(ctx, on.Locks, time.Minute, queuedReaders, "a")
 		three := spec.StartWaiter(ctx, on.Locks, time.Minute, queuedWriters, "a")
 		four := spec.StartWaiter(ctx, on.Locks, time.Minute, queuedReaders, "a")
-		release(ctx, writer)
+		spec.Release(ctx, writer)
 		first, second := one.Granted(), two.Granted()
 		Consistently(three.Done).WithTimeout(100 * time.Millisecond).ShouldNot(BeClosed())
-		refused(ctx, readers)
-		release(ctx, first)
+		spec.Refused(ctx, on.Locks, readers, "a")
+		spec.Release(ctx, first)
 		Consistently(three.Done).WithTimeout(100 * time.Millisecond).ShouldNot(BeClosed())
-		release(ctx, second)
+		spec.Release(ctx, second)
 		third := three.Granted()
 		Consistently(four.Done).WithTimeout(100 * time.Millisecond).ShouldNot(BeClosed())
-		release(ctx, third)
-		release(ctx, four.Granted())
+		spec.Release(ctx, third)
+		spec.Release(ctx, four.Granted())
 		empty(ctx)
 	})
 
@@ -185,7 +172,7 @@ var _ = spec.DescribeQuorum("keys that several may hold", func(on *spec.Quorum) 
 		two := spec.StartWaiter(ctx, on.Locks, time.Minute, queuedReaders, "a")
 		one.Cancel()
 		Expect(one.Over()).To(MatchError(context.Canceled))
-		release(ctx, two.Granted(), reader)
+		spec.Release(ctx, two.Granted(), reader)
 		empty(ctx)
 	})
 
@@ -233,8 +220,8 @@ var _ = spec.DescribeQuorum("keys that several may hold", func(on *spec.Quorum) 
 		time.Sleep(1500 * time.Millisecond)
 		Expect(context.Cause(first)).To(MatchError(redislock.ErrLockNotHeld))
 		Expect(second.Err()).NotTo(HaveOccurred())
-		refused(ctx, nil)
-		release(ctx, two)
+		spec.Refused(ctx, on.Locks, nil, "a")
+		spec.Release(ctx, two)
 		empty(ctx)
 	})
 })

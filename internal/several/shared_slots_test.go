@@ -50,22 +50,11 @@ func sharedInCluster(across bool, connect func() redislock.RedisClient, nodes fu
 	AfterEach(func(ctx SpecContext) {
 		Eventually(left).WithArguments(ctx).WithTimeout(10 * time.Second).Should(BeEmpty())
 	})
-	refused := func(ctx context.Context, opt *redislock.Options, keys ...string) {
-		GinkgoHelper()
-		_, err := locks.ObtainMulti(ctx, keys, time.Minute, opt)
-		Expect(err).To(MatchError(redislock.ErrNotObtained))
-	}
-	release := func(ctx context.Context, all ...*redislock.Lock) {
-		GinkgoHelper()
-		for _, lock := range all {
-			Expect(lock.Release(ctx)).To(Succeed())
-		}
-	}
 
 	It("are part of one lock with exclusive ones, all or none", func(ctx SpecContext) {
 		one := spec.Obtain(ctx, locks, time.Minute, mix(redislock.Options{Metadata: "one"}), account, catalog, pool)
 		two := spec.Obtain(ctx, locks, time.Hour, mix(redislock.Options{Metadata: "two"}), other, catalog, pool)
-		refused(ctx, mix(redislock.Options{}), "{q}:third", catalog, pool) // across slots, in one of its own
+		spec.Refused(ctx, locks, mix(redislock.Options{}), "{q}:third", catalog, pool) // across slots, in one of its own
 		status, err := locks.Inspect(ctx, account, other, catalog, pool, "{q}:third")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(status[0].Token).To(Equal(one.Token()))
@@ -78,8 +67,7 @@ func sharedInCluster(across bool, connect func() redislock.RedisClient, nodes fu
 		_, err = locks.ObtainMulti(ctx, []string{catalog, pool}, time.Minute, &redislock.Options{
 			AcrossSlots: across, Explain: true, Shared: []string{catalog}, Permits: map[string]int{pool: 2},
 		})
-		var why *redislock.RefusedError
-		Expect(errors.As(err, &why)).To(BeTrue())
+		why := spec.Refusal(err)
 		Expect(why.Key).To(Equal(pool))
 		Expect(why.Holders).To(Equal(2))
 
@@ -89,11 +77,11 @@ func sharedInCluster(across bool, connect func() redislock.RedisClient, nodes fu
 		Expect(found.Metadata()).To(Equal("new"))
 		Expect(found.TTL(ctx)).To(BeNumerically("~", time.Hour, 5*time.Second))
 		Expect(found.Refresh(ctx, time.Minute, nil)).To(Succeed())
-		release(ctx, found)
+		spec.Release(ctx, found)
 		Expect(one.Release(ctx)).To(MatchError(redislock.ErrLockNotHeld))
 		Expect(two.TTL(ctx)).To(BeNumerically("~", time.Hour, 5*time.Second))
 		three := spec.Obtain(ctx, locks, time.Minute, mix(redislock.Options{}), account, catalog, pool)
-		release(ctx, two, three)
+		spec.Release(ctx, two, three)
 	})
 
 	It("name a lost hold, and leave the others", func(ctx SpecContext) {
@@ -110,7 +98,7 @@ func sharedInCluster(across bool, connect func() redislock.RedisClient, nodes fu
 		Expect(one.TTL(ctx)).To(BeZero())
 		Expect(spec.LostKeys(one.Release(ctx))).To(Equal([]string{catalog}))
 		Expect(two.Refresh(ctx, time.Minute, nil)).To(Succeed())
-		release(ctx, two)
+		spec.Release(ctx, two)
 	})
 
 	It("wait in line for all of them: readers together, a writer alone", func(ctx SpecContext) {
@@ -120,16 +108,16 @@ func sharedInCluster(across bool, connect func() redislock.RedisClient, nodes fu
 		two := spec.StartWaiter(ctx, locks, time.Minute, readers(true), keys...)
 		three := spec.StartWaiter(ctx, locks, time.Minute, writers(true), keys...)
 		four := spec.StartWaiter(ctx, locks, time.Minute, readers(true), keys...)
-		release(ctx, writer)
+		spec.Release(ctx, writer)
 		first, second := one.Granted(), two.Granted()
-		refused(ctx, readers(false), keys...)
-		release(ctx, first)
+		spec.Refused(ctx, locks, readers(false), keys...)
+		spec.Release(ctx, first)
 		Consistently(three.Done).WithTimeout(100 * time.Millisecond).ShouldNot(BeClosed())
-		release(ctx, second)
+		spec.Release(ctx, second)
 		third := three.Granted()
 		Consistently(four.Done).WithTimeout(100 * time.Millisecond).ShouldNot(BeClosed())
-		release(ctx, third)
-		release(ctx, four.Granted())
+		spec.Release(ctx, third)
+		spec.Release(ctx, four.Granted())
 	})
 
 	It("step back from some keys, and stand in line for them as before", func(ctx SpecContext) {
@@ -139,12 +127,12 @@ func sharedInCluster(across bool, connect func() redislock.RedisClient, nodes fu
 		// A reader behind a reader that waits for another key.
 		second := spec.Obtain(ctx, locks, time.Minute, &redislock.Options{Shared: []string{catalog}, Queue: true}, catalog)
 		three := spec.StartWaiter(ctx, locks, time.Minute, &redislock.Options{Queue: true}, catalog)
-		release(ctx, second)
+		spec.Release(ctx, second)
 		Consistently(three.Done).WithTimeout(100 * time.Millisecond).ShouldNot(BeClosed())
-		release(ctx, blocking)
+		spec.Release(ctx, blocking)
 		first := one.Granted()
-		release(ctx, first)
-		release(ctx, three.Granted())
+		spec.Release(ctx, first)
+		spec.Release(ctx, three.Granted())
 	})
 
 	It("never have more holders than they may, while all callers are served", func(ctx SpecContext) {
@@ -196,7 +184,7 @@ func sharedInCluster(across bool, connect func() redislock.RedisClient, nodes fu
 		one := spec.Obtain(ctx, locks, time.Minute, opt, account, catalog, pool)
 		two := spec.Obtain(ctx, locks, time.Minute, opt, other, catalog, pool)
 		Expect(two.FenceToken()).To(BeNumerically(">", one.FenceToken()))
-		release(ctx, one, two)
+		spec.Release(ctx, one, two)
 		for _, node := range nodes() {
 			node.Del(ctx, fence)
 		}

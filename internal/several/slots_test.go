@@ -2,7 +2,6 @@ package several_test
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -98,8 +97,7 @@ func acrossSlots(connect func() redislock.RedisClient, nodes func() []*redis.Cli
 			Expect(status.Token).To(Equal(lock.Token()))
 		}
 		_, err = locks.ObtainMulti(ctx, []string{"g", "c"}, time.Minute, &redislock.Options{AcrossSlots: true, Explain: true})
-		var refused *redislock.RefusedError
-		Expect(errors.As(err, &refused)).To(BeTrue())
+		refused := spec.Refusal(err)
 		Expect(refused.Key).To(Equal("c"))
 		Expect(lock.Release(ctx)).To(Succeed())
 		Expect(lock.Release(ctx)).To(Equal(redislock.ErrLockNotHeld))

@@ -2,7 +2,6 @@ package transport_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -315,8 +314,7 @@ func explainsRefusal(ctx context.Context, locks *redislock.Client, held *redislo
 		limited, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 		_, err := locks.ObtainMulti(limited, keys, time.Minute, &opt)
 		cancel()
-		var refused *redislock.RefusedError
-		Expect(errors.As(err, &refused)).To(BeTrue(), "%v", err)
+		refused := spec.Refusal(err)
 		Expect(refused.Key).To(Equal(keys[len(keys)-1]))
 		Expect(refused.Token).To(Equal(held.Token()))
 		Expect(refused.Metadata).To(Equal("me"))

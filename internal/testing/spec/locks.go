@@ -47,6 +47,29 @@ func Obtain(
 	return lock
 }
 
+// Release releases locks, in this order.
+func Release(ctx context.Context, locks ...*redislock.Lock) {
+	GinkgoHelper()
+	for _, lock := range locks {
+		Expect(lock.Release(ctx)).To(Succeed())
+	}
+}
+
+// Refused expects that another holds one of the keys.
+func Refused(ctx context.Context, locks *redislock.Client, opt *redislock.Options, keys ...string) {
+	GinkgoHelper()
+	_, err := locks.ObtainMulti(ctx, keys, time.Minute, opt)
+	Expect(err).To(MatchError(redislock.ErrNotObtained))
+}
+
+// Refusal returns the RefusedError in an error.
+func Refusal(err error) *redislock.RefusedError {
+	GinkgoHelper()
+	var refused *redislock.RefusedError
+	Expect(errors.As(err, &refused)).To(BeTrue(), "%v is a *RefusedError", err)
+	return refused
+}
+
 // LostKeys returns the keys of a LostError.
 func LostKeys(err error) []string {
 	GinkgoHelper()

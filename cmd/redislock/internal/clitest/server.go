@@ -45,6 +45,21 @@ func NewServer(config ...string) (*redistest.Server, *redis.Client) {
 	return server, client
 }
 
+// NewQuorum starts three servers for one spec. It returns them, a client of each, their URLs as $REDIS_URL, and a Client
+// that locks on them as a quorum.
+func NewQuorum() (servers []*redistest.Server, clients []*redis.Client, urls string, locks *redislock.Client) {
+	ginkgo.GinkgoHelper()
+	var all []redislock.RedisClient
+	for range 3 {
+		server, client := NewServer()
+		servers, clients, all = append(servers, server), append(clients, client), append(all, client)
+		urls += " redis://" + server.Addr()
+	}
+	locks = redislock.NewQuorum(all)
+	ginkgo.DeferCleanup(locks.Close)
+	return servers, clients, urls, locks
+}
+
 // RefusingReleases returns a proxy before a server. It lets the first script through, which acquires, and refuses the next
 // times scripts, as a server does that has too few replicas. The server must know the scripts.
 func RefusingReleases(server *redistest.Server, times int) (*faultproxy.Proxy, *faultproxy.Fault) {

@@ -36,17 +36,7 @@ var _ = Describe("a quorum", func() {
 		locks   *redislock.Client
 	)
 
-	BeforeEach(func() {
-		servers, clients, url = nil, nil, ""
-		var all []redislock.RedisClient
-		for range 3 {
-			server, client := clitest.NewServer()
-			servers, clients, all = append(servers, server), append(clients, client), append(all, client)
-			url += " redis://" + server.Addr()
-		}
-		locks = redislock.NewQuorum(all)
-		DeferCleanup(locks.Close)
-	})
+	BeforeEach(func() { servers, clients, url, locks = clitest.NewQuorum() })
 
 	// hold locks a key on all servers.
 	hold := func(ctx context.Context, key string) *redislock.Lock {

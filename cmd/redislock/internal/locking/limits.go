@@ -13,6 +13,7 @@ import (
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
+	"github.com/redislock/redislock/internal/argument"
 	"github.com/redislock/redislock/internal/keyname"
 )
 
@@ -51,8 +52,6 @@ func (l *Limits) Complete(cmd *cobra.Command, complete cobra.CompletionFunc) {
 // Any reports whether a flag names a key.
 func (l *Limits) Any() bool { return len(l.Shared)+len(l.permits) > 0 }
 
-const maxPermits = 1_000_000
-
 // Check reads the flags of a command that locks these other keys exclusively. It returns a usage error for flags that cannot
 // be used.
 func (l *Limits) Check(exclusive []string, quorum bool) error {
@@ -90,7 +89,7 @@ func (l *Limits) readPermits() error {
 		switch before, twice := l.Permits[key]; {
 		case key == "":
 			return cli.Usagef("--permit %q names no key; write it as KEY=N, as in --permit gpu=4", text)
-		case err != nil || n < 1 || n > maxPermits:
+		case err != nil || n < 1 || n > argument.MaxPermits:
 			return cli.Usagef("--permit %q: %q is not a number from 1 to 1,000,000; write it as KEY=N, as in --permit gpu=4",
 				text, number)
 		case twice && before != n:
@@ -168,9 +167,7 @@ func (l *Limits) blocked(s redislock.Status, tokens []string) (first int) {
 		if holders++; first < 0 {
 			first = i
 		}
-		if limit > 0 && (least == 0 || limit < least) {
-			least = limit
-		}
+		least = show.Stricter(least, limit)
 	}
 	if within(holders, least) {
 		return -1

@@ -107,17 +107,11 @@ var _ = Describe("ls of shared keys", func() {
 	})
 
 	It("shows those that a majority of a quorum holds", func(ctx SpecContext) {
-		url, all := on.URL, []redislock.RedisClient{on.Client}
-		for range 2 {
-			server, client := clitest.NewServer()
-			url, all = url+" redis://"+server.Addr(), append(all, client)
-		}
-		locks := redislock.NewQuorum(all)
-		DeferCleanup(locks.Close)
+		_, _, urls, locks := clitest.NewQuorum()
 		for range 2 {
 			_, err := locks.Obtain(ctx, "a", time.Minute, &redislock.Options{Shared: []string{"a"}})
 			Expect(err).NotTo(HaveOccurred())
 		}
-		Expect(clitest.Stdout(clitest.Run(url, "ls", "-o", "template={key} {holder}"))).To(Equal("a 2 holders\n"))
+		Expect(clitest.Stdout(clitest.Run(urls, "ls", "-o", "template={key} {holder}"))).To(Equal("a 2 holders\n"))
 	})
 })

@@ -107,22 +107,16 @@ var _ = Describe("release of a shared key", func() {
 	})
 
 	It("releases all at every server of a quorum, with --force", func(ctx SpecContext) {
-		url, all := on.URL, []redislock.RedisClient{on.Client}
-		for range 2 {
-			server, client := clitest.NewServer()
-			url, all = url+" redis://"+server.Addr(), append(all, client)
-		}
-		locks := redislock.NewQuorum(all)
-		DeferCleanup(locks.Close)
+		_, clients, urls, locks := clitest.NewQuorum()
 		for range 3 {
 			_, err := locks.Obtain(ctx, "a", time.Minute, &redislock.Options{Shared: []string{"a"}})
 			Expect(err).NotTo(HaveOccurred())
 		}
-		session := clitest.Run(url, "release", "a", "--force", "--yes")
+		session := clitest.Run(urls, "release", "a", "--force", "--yes")
 		Expect(session).To(gexec.Exit(0), clitest.Stderr(session))
 		Expect(clitest.Stdout(session)).To(HavePrefix("released a from 3 holders, "))
-		for _, client := range all {
-			Eventually(func() int64 { return client.(*redis.Client).DBSize(ctx).Val() }).Should(BeZero())
+		for _, client := range clients {
+			Eventually(func() int64 { return client.DBSize(ctx).Val() }).Should(BeZero())
 		}
 	})
 

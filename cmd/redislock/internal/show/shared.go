@@ -13,11 +13,17 @@ import (
 // LimitOf returns the least limit that the holders of a key have set; 0 if none has.
 func LimitOf(s redislock.Status) (least int) {
 	for _, h := range s.Holders {
-		if h.Limit > 0 && (least == 0 || h.Limit < least) {
-			least = h.Limit
-		}
+		least = Stricter(least, h.Limit)
 	}
 	return least
+}
+
+// Stricter returns the smaller of two limits; 0 is none.
+func Stricter(a, b int) int {
+	if a == 0 || b > 0 && b < a {
+		return b
+	}
+	return a
 }
 
 // Count says how many hold a shared key, and how many may: "3 holders", "2 of 4 holders". For an exclusive key it is "".
