@@ -12,8 +12,9 @@ type Kind string
 const (
 	// Grant: the call Op of the function Name was granted Keys with Token, and Fence of FenceKey, if that is not empty. From
 	// At until Until the worker believes that it holds the keys. The call began at Start. If it was refused, the first time was
-	// at Refused. Queue says that it waited in line, Custom that the caller chose the token. Need is
-	// how many servers of a quorum mint the token together; 0 and 1 stand for one server.
+	// at Refused. Queue says that it waited in line, Custom that the caller chose the token. Need is how many servers of a
+	// quorum mint the token together; 0 and 1 stand for one server. Holders says how many holders each of Keys may have, 0 for
+	// no limit; without it, all are exclusive.
 	Grant Kind = "grant"
 
 	// Claim: from At until Until the worker believes that it holds Op, whatever it believed before. An Until of 0 ends the
@@ -26,7 +27,7 @@ const (
 
 	// Done: a call of the function Name has returned at At, with Outcome, for the call or the hold Op. It began at Start,
 	// its context ended at Limit (0: it did not), and Options names the options that it used. Target is an unexpected error,
-	// or one of the network. For an obtain that waited in line without success, Keys, Refused and TTL are set as for Grant.
+	// or one of the network. For an obtain that waited in line without success, Keys, Holders, Refused and TTL are set as for Grant.
 	// Lost says that the call reported a loss of the hold. Left is the ttl that TTL reported. The function "Leave" has closed
 	// the Client that Op had for itself, and is about to close its connections; it began with the obtain.
 	Done Kind = "done"
@@ -51,7 +52,7 @@ const (
 	Write Kind = "write"
 
 	// Sample: at At, Redis held Held. The request was sent at Start. With Need, Held names each key once for each server that
-	// has it, and a lock is held if so many of them have all of its keys. Exact says that the ttls are exact. If it is not
+	// has it, once more for each further holder there, and a lock is held if so many of them have all of its keys. Exact says that the ttls are exact. If it is not
 	// set, Redis has cut off fractions of a millisecond.
 	Sample Kind = "sample"
 
@@ -70,6 +71,7 @@ type Event struct {
 
 	Op       string // different for each obtain: "‹worker›/‹number›", or the token where each obtain has its own
 	Keys     []string
+	Holders  []int64
 	Token    string
 	FenceKey string
 	Fence    int64

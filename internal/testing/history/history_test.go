@@ -11,7 +11,7 @@ import (
 )
 
 var full = history.Event{
-	Kind: history.Grant, At: 1, Worker: "w1", Op: "w1/2", Keys: []string{"{a}:1", "{a}:2"}, Token: "t", FenceKey: "f",
+	Kind: history.Grant, At: 1, Worker: "w1", Op: "w1/2", Keys: []string{"{a}:1", "{a}:2"}, Holders: []int64{1, 0}, Token: "t", FenceKey: "f",
 	Fence: 3, Start: 4, Refused: 5, Limit: 6, Until: 7, Bound: 8, End: 9, TTL: time.Second, Left: -time.Millisecond, Grace: time.Hour, Need: 3,
 	Name: "Obtain", Outcome: "granted", Options: []string{"queue", "fence"}, Target: "w2",
 	Queue: true, Custom: true, Lost: true, Lossy: true, Fresh: true, Exact: true,
@@ -40,7 +40,7 @@ func TestEveryFieldIsWritten(t *testing.T) {
 }
 
 func TestParseRefusesWhatItDoesNotKnow(t *testing.T) {
-	for _, line := range []string{"", "beat", "beat at=x", "beat at=1 color=red", "sample at=1 held=a;b;3", "sample at=1 held=a;b;3;c", "done at=1 ttl=s"} {
+	for _, line := range []string{"", "beat", "beat at=x", "beat at=1 color=red", "sample at=1 held=a;b;3", "sample at=1 held=a;b;3;c", "done at=1 ttl=s", "grant at=1 holders=2,x"} {
 		if e, err := history.Parse(line); err == nil {
 			t.Errorf("%q was read as %+v", line, e)
 		}

@@ -14,6 +14,14 @@ func (e *Event) Append(b []byte) []byte {
 	b = text(b, "worker", e.Worker)
 	b = text(b, "op", e.Op)
 	b = text(b, "keys", strings.Join(e.Keys, ","))
+	for i, n := range e.Holders {
+		if i == 0 {
+			b = append(b, " holders="...)
+		} else {
+			b = append(b, ',')
+		}
+		b = strconv.AppendInt(b, n, 10)
+	}
 	b = text(b, "token", e.Token)
 	b = text(b, "fencekey", e.FenceKey)
 	b = number(b, "fence", e.Fence)
@@ -104,6 +112,8 @@ func Parse(line string) (Event, error) {
 			*durations[name] = time.Duration(n)
 		case name == "keys":
 			e.Keys = strings.Split(value, ",")
+		case name == "holders":
+			e.Holders, err = parseNumbers(value)
 		case name == "options":
 			e.Options = strings.Split(value, ",")
 		case name == "held":
@@ -119,6 +129,17 @@ func Parse(line string) (Event, error) {
 		return Event{}, fmt.Errorf("history: %q has no time", line)
 	}
 	return e, nil
+}
+
+func parseNumbers(list string) (all []int64, err error) {
+	for entry := range strings.SplitSeq(list, ",") {
+		n, err := strconv.ParseInt(entry, 10, 64)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, n)
+	}
+	return all, nil
 }
 
 func parseHeld(list string) ([]Held, error) {

@@ -15,6 +15,7 @@ import (
 // The checks.
 const (
 	Exclusion = "exclusion" // no two valid holds of one key, and none that is valid again after another one was granted
+	Limits    = "limits"    // no more valid holds of a key that several may hold than each of them allows
 	Fence     = "fence"     // fencing tokens rise from grant to grant
 	Store     = "store"     // the guarded store takes no lower token after a higher one, and no valid holder's is lower
 	Kept      = "kept"      // the context of a kept lock has ended by Until
@@ -29,7 +30,7 @@ const (
 )
 
 // All are the names of all checks.
-var All = []string{Exclusion, Fence, Store, Kept, Lease, Loss, Line, Served, Prompt, Errors, Repair, Leftover}
+var All = []string{Exclusion, Limits, Fence, Store, Kept, Lease, Loss, Line, Served, Prompt, Errors, Repair, Leftover}
 
 // Violation is a promise that was not kept.
 type Violation struct {

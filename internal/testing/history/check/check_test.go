@@ -629,7 +629,7 @@ func TestChecksCountWhatTheyLookAt(t *testing.T) {
 	r := check.Run(all(living(20, "w1", "w2"), the(
 		grant("w1/1", 12, 14, "a", queued(10, 10.1), fenced("f", 1)), grant("w2/1", 11, 11.5, "a", begun(9.9)),
 		write("w1/1", "f", 13, 1, "taken"), alive("w1/1", 13, 15), done("TTL", "w1/1", 13.5, "ok", left(3)),
-		done("Release", "w1/1", 14, "ok", limit(13.99)), sample(18, "a w1/1 1"),
+		done("Release", "w1/1", 14, "ok", limit(13.99)), sample(18, "a w1/1 1"), reader("w1/3", 15, 16), reader("w1/4", 15, 16),
 		done("Obtain", "w2/2", 19.9, "timeout", queued(10, 10.1), limit(19.9), wants("b")),
 	)))
 	for _, name := range check.All {

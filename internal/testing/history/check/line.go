@@ -1,6 +1,7 @@
 package check
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -28,8 +29,9 @@ func waitEnd(w history.Event) int64 {
 	return w.At
 }
 
-// lines: if a call begins when another call has a position in line for one of its keys, the other one is granted first. The
-// check does not look at waiters that a fault touched, or that stood still: they may count as dead.
+// lines: if a call begins when another call has a position in line for one of its keys, the other one is granted first. Two
+// who let equally many hold the key, but more than one, go together, as long as there is room for both. The check does not
+// look at waiters that a fault touched, or that stood still: they may count as dead.
 func lines(m *model, r *Result) {
 	byKey := map[string][]*hold{} // by the time of the grant
 	for _, h := range m.ordered {
@@ -62,6 +64,9 @@ func lines(m *model, r *Result) {
 					continue
 				}
 				looked = true
+				if limit(w, key) > 1 && limit(w, key) == limit(h.Event, key) && m.room(w, h, key, grants) {
+					continue
+				}
 				if h.Start <= w.Refused || !m.inOrder(w, h) ||
 					!m.quiet(h.Worker, h.Start, h.At, 0) || m.stalled(w.Worker, w.Start, h.At, signOfLife) {
 					continue
@@ -88,14 +93,56 @@ func (m *model) inOrder(w history.Event, h *hold) bool {
 	return true
 }
 
-// behind reports whether another waiter for one of the keys, who came earlier, is still ahead at that time.
+// room reports whether, when h was granted the key, there may have been room for the waiter w as well. holds are all of the
+// key, by the time of the grant.
+func (m *model) room(w history.Event, h *hold, key string, holds []*hold) bool {
+	const longest = int64(time.Minute) // for which anybody holds a key
+	if limit(w, key) == math.MaxInt64 {
+		return true
+	}
+	tokens := map[string]bool{h.token(): true}
+	for _, other := range between(holds, h.Start-longest, h.Start) {
+		if other.validAt(h.Start) && other.validAt(h.At) {
+			tokens[other.token()] = true
+		}
+	}
+	return int64(len(tokens)) < limit(w, key)
+}
+
+// behind reports whether another waiter for one of the keys, who came earlier, is still ahead at that time, unless both would
+// share all those keys without a limit.
 func (m *model) behind(w history.Event, at int64) bool {
 	return slices.ContainsFunc(m.waits, func(other history.Event) bool {
-		return other.Refused < w.Refused && waitEnd(other) > at && shareKey(other.Keys, w.Keys)
+		return other.Refused < w.Refused && waitEnd(other) > at && slices.ContainsFunc(w.Keys, func(key string) bool {
+			return slices.Contains(other.Keys, key) && min(limit(w, key), limit(other, key)) < math.MaxInt64
+		})
 	})
 }
 
-// served: a live waiter does not wait for longer than patience while nobody holds its keys and no other waiter is ahead.
+// taken reports whether, in a sample, so many hold one of the keys that a waiter cannot hold it as well.
+func (m *model) taken(w history.Event, s history.Event) bool {
+	for _, key := range w.Keys {
+		least, owners := limit(w, key), map[string]bool{}
+		for _, h := range s.Held {
+			if h.Key != key {
+				continue
+			}
+			if owner := m.holds[h.Owner]; owner == nil {
+				least = 1 // nobody knows
+			} else {
+				least = min(least, limit(owner.Event, key))
+			}
+			owners[h.Owner] = true
+		}
+		if len(owners) > 0 && int64(len(owners)) >= least {
+			return true
+		}
+	}
+	return false
+}
+
+// served: a live waiter does not wait for longer than patience while nobody holds its keys who does not share them, and no
+// other waiter is ahead.
 // Waiters that died, whose end nobody wrote down, are out of the line by then.
 func served(m *model, r *Result) {
 	const (
@@ -119,8 +166,8 @@ func served(m *model, r *Result) {
 			if s.At > end {
 				break
 			}
-			switch held := slices.ContainsFunc(s.Held, func(h history.Held) bool { return slices.Contains(w.Keys, h.Key) }); {
-			case held || m.behind(w, s.Start):
+			switch {
+			case m.taken(w, s) || m.behind(w, s.Start):
 				free = 0
 			case free == 0:
 				free = s.At

@@ -2,6 +2,7 @@ package check
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -22,6 +23,23 @@ type hold struct {
 
 // token returns what tells the hold from others: its op, if the worker never saw the lock, and so does not know the token.
 func (h *hold) token() string { return cmp.Or(h.Token, h.Op) }
+
+// limit returns how many holders a call lets a key have, itself included.
+func limit(e history.Event, key string) int64 {
+	i := slices.Index(e.Keys, key)
+	if e.Holders == nil || i < 0 {
+		return 1
+	}
+	return cmp.Or(e.Holders[i], math.MaxInt64)
+}
+
+// exclude reports whether two calls cannot hold a key at the same time, because one of them wants it alone.
+func exclude(a, b history.Event, key string) bool { return limit(a, key) == 1 || limit(b, key) == 1 }
+
+// excludeAny reports whether two calls have a key in common that they cannot hold at the same time.
+func excludeAny(a, b history.Event) bool {
+	return slices.ContainsFunc(a.Keys, func(key string) bool { return slices.Contains(b.Keys, key) && exclude(a, b, key) })
+}
 
 // claim notes that from at on, the worker believed that the hold lasts until the second time.
 func (h *hold) claim(at, until int64) {

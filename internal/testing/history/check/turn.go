@@ -1,7 +1,7 @@
 package check
 
 // turns is a part of exclusion: a lock that has lapsed may become valid again, but not once another lock was granted one of
-// its keys. The other lock was granted later if its call began later, or if it has a higher token of the same counter. If
+// its keys that the two cannot share. The other lock was granted later if its call began later, or if it has a higher token of the same counter. If
 // both are valid at the same moment, exclusion finds that.
 func turns(m *model, r *Result) {
 	grants := byKey(m.ordered)
@@ -17,7 +17,7 @@ func (m *model) turn(h *hold, grants map[string][]*hold, r *Result) {
 	for _, key := range h.Keys {
 		for _, other := range between(grants[key], h.At+1, h.spans[len(h.spans)-1].to) {
 			minted := h.FenceKey != "" && h.FenceKey == other.FenceKey && h.Fence < other.Fence
-			if other.token() == h.token() || other.Start <= h.At && !minted {
+			if other.token() == h.token() || !exclude(h.Event, other.Event, key) || other.Start <= h.At && !minted {
 				continue
 			}
 			at, valid := h.validFrom(other.At)
