@@ -53,7 +53,7 @@ Returns     1                 granted, all newly taken, no fencing token
                               instead, and the reply above with closed and id added
 Publishes   to redislock:inbox:‹inbox›, once for each waiter: its number, if it is the first live
             one of a line from which dead ones were removed, or can share the key with that one, or is
-            one of the next two who can share a key that is taken now; its number, " after " and ttl,
+            one of the next two behind it who can share a key that is taken now; its number, " after " and ttl,
             if it is the first one and the keys are taken for less than its interval; to its own
             inbox its number, " marked ", the time, and each i after a space, up to 1,000 a message
 Errors      WRONGTYPE         a lock key or the fence key is not a string, or a line or a house
@@ -398,8 +398,10 @@ if not free then
 					if id then
 						call('ZREM', KEYS[i], '=' .. id)
 					end
-					-- If a hold has ended without a release, nobody has told those who also fit.
-					wake(KEYS[i], (seen and seen.count or 0) + 1, math.min(seen and seen.least or limit, limit), 2)
+					-- If a hold has ended without a release, nobody has told those who also fit. Those ahead try by themselves: on
+					-- a quorum that cannot grant, waiters that step back would wake each other for ever.
+					local ahead = stood and call('ZCOUNT', KEYS[i], '0', before) or 0
+					wake(KEYS[i], (seen and seen.count or 0) + 1, math.min(seen and seen.least or limit, limit), 2, ahead)
 					lasts = seen and seen.count > 0 and math.min(lasts, seen.first - shares.now) or lasts
 				end
 				warn(KEYS[i], lasts)

@@ -26,7 +26,8 @@ Returns     0       every key was mine and is deleted
             Then it serves the first live waiter of each line concerned. That is every line;
             if a waiter leaves or steps back, only those where a key was deleted, where that
             waiter was first, or where dead ones were first. A waiter that steps back is not
-            served. It hands the keys over if the first waiter wants only deleted keys, is first
+            served, nor is one who shares the key with it without a limit: nothing has become
+            free for that one. It hands the keys over if the first waiter wants only deleted keys, is first
             in all their lines, is not late, has its subscription open on this server, and has
             no fence key except that of the lock, and if the guard is open: the keys then hold its value
             with its ttl, and it is in no line any more. Otherwise it wakes that waiter, and those
@@ -263,11 +264,17 @@ local function parts(i, waiter)
 	return own > 1 and not (own == math.huge and limit == own)
 end
 
+-- wasInTheWay reports whether one who steps back can have been in the way of the first waiter: not if both share the key
+-- without a limit. On a quorum that cannot grant, they would wake each other for ever.
+local function wasInTheWay(i, waiter)
+	return not stepper or limits[i - lines + 1] ~= math.huge or limitOf(KEYS[i], waiter) ~= math.huge
+end
+
 while pending[1] do -- again for each inbox that turns out to be gone
 	local waiters, indices = {}, {}
 	for _, i in ipairs(pending) do
 		local waiter, removed = first(KEYS[i])
-		if waiter and waiter.id ~= stepper and (stirred[i] or removed or parts(i, waiter)) and fits(i, waiter) then
+		if waiter and waiter.id ~= stepper and (stirred[i] and wasInTheWay(i, waiter) or removed or parts(i, waiter)) and fits(i, waiter) then
 			if not indices[waiter.id] then
 				waiters[#waiters + 1] = waiter
 				indices[waiter.id] = {}

@@ -203,6 +203,19 @@ var _ = spec.DescribeOnRedis("The contract about shared keys of", func(on *spec.
 			Expect(queue(ctx, "1", "box/1", 0, tickets["1"])).To(Equal(int64(1)))
 			Expect([]string{heard(), heard(), heard()}).To(Equal([]string{"2", "3", ""}))
 		})
+
+		It("a grant tells only those behind it", func(ctx SpecContext) {
+			heard := listen(ctx, "box")
+			tickets := map[string]int{}
+			set(ctx, "a", "other")
+			for _, token := range []string{"1", "2", "3"} {
+				tickets[token] = ticket(queue(ctx, token, "box/"+token, 0, 0))
+			}
+			Expect(heard()).To(HavePrefix("1 marked"))
+			on.Client.Del(ctx, "a") // at one server of a quorum, whose others still refuse
+			Expect(queue(ctx, "2", "box/2", 0, tickets["2"])).To(Equal(int64(1)))
+			Expect([]string{heard(), heard()}).To(Equal([]string{"3", ""}))
+		})
 	})
 
 	Describe("release.lua", func() {
@@ -272,6 +285,19 @@ var _ = spec.DescribeOnRedis("The contract about shared keys of", func(on *spec.
 			Expect([]string{heard(), heard(), heard()}).To(Equal([]string{"1", "3", ""}))
 			Expect(run(ctx, "release", "ha la", "r1", "0 1=0", "box/1 00 60000 0 r1")).To(Equal(none))
 			Expect(on.Client.ZRange(ctx, "la", 0, -1).Val()).To(Equal([]string{"~box", "=box/3", "box/3 00 60000 0 r2"}))
+		})
+
+		It("a waiter that steps back wakes a first one who wants the key alone, but nobody who shares it as well", func(ctx SpecContext) {
+			heard := listen(ctx, "box")
+			stand(ctx, "la", 100, "box/1 00 60000 0 r1", spec.FullLife, true)
+			on.Client.ZAdd(ctx, "la", redis.Z{Score: -1795306246131122, Member: "=box/1"})
+			obtain(ctx, "t2", "", hour, 0)
+			Expect(run(ctx, "release", "a ha la", "t2", "1 1=0", "box/2 00 60000 0 t2", "0", "101", 3, "1")).To(Equal(none))
+			Expect(heard()).To(BeEmpty())
+			stand(ctx, "la", 99, "box/3 1 60000 0 w", spec.FullLife, true)
+			obtain(ctx, "t2", "", hour, 0)
+			Expect(run(ctx, "release", "a ha la", "t2", "1 1=0", "box/2 00 60000 0 t2", "0", "101", 3, "1")).To(Equal(none))
+			Expect(heard()).To(HavePrefix("3"))
 		})
 
 		It("a waiter that steps back says again how many holders it allows", func(ctx SpecContext) {

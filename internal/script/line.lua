@@ -209,9 +209,9 @@ local function tell(waiter, message)
 end
 
 -- wake tells the first waiters of a line who can hold its key together, beside so many holders of which the strictest lets
--- it have so many. It tells no more than limit.
-local function wake(line, count, least, limit)
-	local position, same = 0, nil
+-- it have so many. It tells no more than limit, and leaves out so many before them.
+local function wake(line, count, least, limit, before)
+	local position, same = before or 0, nil
 	repeat
 		local found = call('ZRANGEBYSCORE', line, '0', '+inf', 'LIMIT', position, 100)
 		for i = 1, #found do

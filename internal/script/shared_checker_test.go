@@ -150,7 +150,7 @@ func (p *promised) inTheWay(h *sharedHold, w *sharedWaiter, certainly bool, at t
 			return fmt.Sprintf("k%d may be what an operator has left", i)
 		}
 		for _, v := range p.waiters {
-			if skips || v.hold == h || v.hold.limits[i] == unwanted || !isAhead(v, w, certainly) || certainly && !p.isLive(v, i, at) || !v.mayBeLive(at) {
+			if skips || certainly && v.hold == h || v.hold.limits[i] == unwanted || !isAhead(v, w, certainly) || certainly && !p.isLive(v, i, at) || !v.mayBeLive(at) {
 				continue
 			}
 			n, who = n+1, fmt.Sprintf("%s waiter %s (limit %d)", who, v.id(), v.hold.limits[i])

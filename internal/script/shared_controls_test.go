@@ -66,7 +66,7 @@ var sharedControls = []sharedControl{
 	{rule: "who is granted leaves no third member", script: "obtain", edits: []string{"call('ZREM', KEYS[i], '=' .. id)", ""}},
 	{
 		rule: "a grant wakes the next two", script: "obtain",
-		edits: []string{"wake(KEYS[i], (seen and seen.count or 0) + 1, math.min(seen and seen.least or limit, limit), 2)", ""},
+		edits: []string{"wake(KEYS[i], (seen and seen.count or 0) + 1, math.min(seen and seen.least or limit, limit), 2, ahead)", ""},
 	},
 	{rule: "the smaller limit stays", script: "obtain", edits: []string{"math.min(limits[i], seen.own)", "math.huge"}},
 

@@ -29,9 +29,10 @@ type placesClaims struct {
 
 // claim is a lock that a caller believes to have.
 type claim struct {
-	lock  *redislock.Lock
-	until time.Time // as the history has it
-	kept  bool
+	lock   *redislock.Lock
+	until  time.Time // as the history has it
+	shared bool      // others may hold some of the keys as well
+	kept   bool
 }
 
 func newPlacesClaims(need int) *placesClaims { return &placesClaims{need: need, began: time.Now()} }
@@ -61,15 +62,23 @@ func (p *placesClaims) nowLocked() int64 {
 }
 
 // granted notes a lock that was granted to a call that began then.
-func (p *placesClaims) granted(began time.Time, lock *redislock.Lock) *claim {
+func (p *placesClaims) granted(began time.Time, lock *redislock.Lock, opt *redislock.Options) *claim {
+	var holders []int64
+	for _, key := range lock.Keys() {
+		most := int64(max(opt.Permits[key], 1))
+		if slices.Contains(opt.Shared, key) {
+			most = 0
+		}
+		holders = append(holders, most)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c := &claim{lock: lock, until: lock.Until()}
+	c := &claim{lock: lock, until: lock.Until(), shared: len(opt.Shared)+len(opt.Permits) > 0}
 	p.grants++
 	p.events = append(p.events, history.Event{
 		Kind: history.Grant, At: p.lookLocked(), Start: p.at(began), Until: p.at(c.until), Name: "Obtain",
 		Op: lock.Token(), Token: lock.Token(), Keys: lock.Keys(), FenceKey: "fence", Fence: lock.FenceToken(),
-		Need: int64(p.need),
+		Need: int64(p.need), Holders: holders,
 	})
 	p.claims = append(p.claims, c)
 	p.sampleLocked()
@@ -133,9 +142,13 @@ func (p *placesClaims) note(e history.Event) {
 	p.events = append(p.events, e)
 }
 
-// deleted notes that an operator deletes the keys of a lock.
+// deleted notes that an operator deletes the keys of a lock. Those who share them lose them as well.
 func (p *placesClaims) deleted(c *claim) {
-	p.note(history.Event{Kind: history.Fault, Name: "delete", Op: c.lock.Token(), End: p.at(time.Now())})
+	e := history.Event{Kind: history.Fault, Name: "delete", Op: c.lock.Token(), End: p.at(time.Now())}
+	if c.shared {
+		e.Keys = c.lock.Keys()
+	}
+	p.note(e)
 }
 
 // shaken notes that some servers have lost keys since then. What was granted since then, up to a moment after now, may stand

@@ -157,7 +157,7 @@ func (h *placesHistory) isSpare(lock *redislock.Lock, server *spec.MemoryServer)
 	if !server.Has(lock, 0) {
 		return false
 	}
-	left, others := server.Memory.TTL("a"), 0
+	left, others := server.Holders("a")[lock.Token()], 0
 	for i, other := range h.servers {
 		if other != server && other.Has(lock, left) && spec.Several(lock).CertainAt(i, left) == left {
 			others++

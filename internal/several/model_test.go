@@ -8,7 +8,6 @@ import (
 	"runtime/pprof"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -141,6 +140,7 @@ type placesHistory struct {
 	*placesClaims
 	kind    faultKind
 	loses   bool // servers answer on new connections, so calls whose messages are late count as lost
+	shares  bool // half of the keys are shared
 	servers []*spec.MemoryServer
 	clients []*redislock.Client
 	ttl     time.Duration
@@ -166,6 +166,7 @@ func newPlacesHistory(t *testing.T, seed uint64) *placesHistory {
 		troubles: map[*spec.MemoryServer]trouble{},
 	}
 	h.loses = seed/uint64(len(faultKinds))%2 > 0
+	h.shares = seed/uint64(len(faultKinds))%4 > 1 && !h.kind.forgets // those who share a key mint higher tokens, which a server forgets
 	n := 3 + 2*h.random.IntN(2)
 	if h.kind.slots || h.kind.revives {
 		n = 3
@@ -410,6 +411,7 @@ func (h *placesHistory) call(caller int, final bool) {
 	if !opt.Queue && h.intN(2) == 0 {
 		opt.RetryStrategy = redislock.LinearBackoff(50 * time.Millisecond)
 	}
+	h.share(opt, keys)
 	ctx, cancel := context.WithCancel(context.Background())
 	if !final {
 		ctx, cancel = context.WithTimeout(ctx, time.Millisecond+h.upTo(3*time.Second))
@@ -424,7 +426,7 @@ func (h *placesHistory) call(caller int, final bool) {
 		time.Sleep(h.upTo(50 * time.Millisecond))
 		return
 	}
-	c := h.granted(began, lock)
+	c := h.granted(began, lock, opt)
 	background := context.Background()
 	stop := context.CancelFunc(func() {})
 	if h.intN(3) > 0 {
@@ -448,6 +450,19 @@ func (h *placesHistory) call(caller int, final bool) {
 		limited, cancel := context.WithTimeout(background, 50*time.Millisecond+h.upTo(time.Second))
 		h.release(limited, lock)
 		cancel()
+	}
+}
+
+// share lets others hold some of the keys as well. Across slots, some of them can have two holders.
+func (h *placesHistory) share(opt *redislock.Options, keys []string) {
+	for _, key := range keys {
+		switch {
+		case !h.shares || h.intN(2) == 0:
+		case h.kind.slots && key == "b":
+			opt.Permits = map[string]int{key: 2}
+		default:
+			opt.Shared = append(opt.Shared, key)
+		}
 	}
 }
 
@@ -487,13 +502,14 @@ func (h *placesHistory) claim(client *redislock.Client, opt *redislock.Options) 
 	limited, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	opt.FenceKey = "fence"
+	h.share(opt, []string{"a"})
 	began := time.Now()
 	lock, err := client.Obtain(limited, "a", h.ttl, opt)
 	if err != nil {
 		time.Sleep(h.upTo(50 * time.Millisecond)) // servers that hang are not asked, and then no time passes
 		return nil
 	}
-	return h.granted(began, lock)
+	return h.granted(began, lock, opt)
 }
 
 // revive obtains a lock, lets it lapse and refreshes it again and again. One server gets the obtain late, perhaps after
@@ -744,9 +760,9 @@ func (h *placesHistory) contents() (all []history.Held) {
 			if key == "fence" {
 				continue
 			}
-			value, _ := server.Memory.Get(key) // none of a line
-			token, _, _ := strings.Cut(value, " ")
-			all = append(all, history.Held{Key: key, Owner: token, TTL: server.Memory.TTL(key), Server: i + 1})
+			for token, left := range server.Holders(key) {
+				all = append(all, history.Held{Key: key, Owner: token, TTL: left, Server: i + 1})
+			}
 		}
 	}
 	return all

@@ -166,6 +166,27 @@ var _ = spec.DescribeQuorum("keys that several may hold", func(on *spec.Quorum) 
 		empty(ctx)
 	})
 
+	It("do not make waiters wake each other while only a minority is free", func(ctx SpecContext) {
+		for _, s := range on.Servers[on.Spare():] {
+			Expect(s.Own.Set(ctx, "a", "a writer", time.Minute).Err()).To(Succeed())
+		}
+		var waiters []*spec.Waiter
+		for range 4 {
+			waiters = append(waiters, spec.StartWaiter(ctx, on.Locks, time.Minute, queuedReaders, "a"))
+		}
+		calls := on.CountCalls(spec.Running("obtain"))
+		time.Sleep(2 * time.Second)
+		AddReportEntry("calls", calls.Count(), ReportEntryVisibilityFailureOrVerbose)
+		Expect(calls.Count()).To(BeNumerically("<", 100*len(on.Servers)))
+		for _, s := range on.Servers[on.Spare():] {
+			Expect(s.Own.Del(ctx, "a").Err()).To(Succeed())
+		}
+		for _, w := range waiters {
+			spec.Release(ctx, w.Granted())
+		}
+		empty(ctx)
+	})
+
 	It("let those behind go on when one in the middle leaves", func(ctx SpecContext) {
 		reader := spec.Obtain(ctx, on.Locks, time.Minute, readers, "a")
 		one := spec.StartWaiter(ctx, on.Locks, time.Minute, queuedWriters, "a")

@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/internal/keyname"
 	"github.com/redislock/redislock/internal/testing/faultproxy"
 	"github.com/redislock/redislock/internal/testing/incarnation"
 	"github.com/redislock/redislock/internal/testing/memnet"
@@ -126,9 +127,32 @@ func (s *MemoryServer) Has(lock *redislock.Lock, left time.Duration) bool {
 
 // HasKey reports whether the server holds a key for a token, for another left at least.
 func (s *MemoryServer) HasKey(key, token string, left time.Duration) bool {
-	value, _ := s.Memory.Get(key)
-	holder, _, _ := strings.Cut(value, " ")
-	return holder == token && s.Memory.TTL(key) >= left
+	lasts, has := s.Holders(key)[token]
+	return has && lasts >= left
+}
+
+// Holders returns for how long each token holds a key of the server. Of a key that is no lock, "" has it.
+func (s *MemoryServer) Holders(key string) map[string]time.Duration {
+	if !s.Memory.Exists(key) {
+		return nil
+	}
+	value, _ := s.Memory.Get(key) // "" for another type
+	token, _, _ := strings.Cut(value, " ")
+	lasts := s.Memory.TTL(key)
+	if value != keyname.SharedMark {
+		return map[string]time.Duration{token: lasts}
+	}
+	all, now := map[string]time.Duration{}, time.Now().UnixMilli()
+	members, _ := s.Memory.SortedSet(keyname.HouseOf(key))
+	for member, score := range members {
+		if left := time.Duration(int64(score)-now) * time.Millisecond; left > 0 {
+			all[member] = min(left, lasts)
+		}
+	}
+	if len(all) == 0 {
+		all[""] = lasts
+	}
+	return all
 }
 
 // SkewClock makes the fencing tokens that a client proposes to the server look as if its clock were ahead.
@@ -141,10 +165,16 @@ func (s *MemoryServer) SkewClock(number int, ahead time.Duration) {
 }
 
 // SkewProposal changes the fencing token that a request proposes, if it is an obtain, as if the client's clock were ahead.
-// The proposal is the first number of 15 digits; of 16 from the year 2001 on.
+// The proposal is the first number of 15 digits; of 16 from the year 2001 on. A waiter that has a ticket, and wants no fencing
+// token, proposes nothing.
 func SkewProposal(m faultproxy.Message, raw []byte, ahead time.Duration) {
 	if !Running("obtain")(m.Args) {
 		return
+	}
+	if n, err := strconv.Atoi(m.Args[2]); err == nil {
+		if argv := m.Args[3+n:]; len(argv) > 7 && argv[4] == "0" && argv[7] != "0" {
+			return
+		}
 	}
 	if proposed := proposals.FindSubmatchIndex(raw); proposed != nil {
 		number := raw[proposed[2]:proposed[3]]
