@@ -186,6 +186,29 @@ var All = []Control{
 		}},
 	},
 	{
+		Name: "limits-of-others", Off: "a call takes a key beside holders who allow no more",
+		Topology: "one", Checks: []string{check.Limits}, Aim: networkOnly,
+		Edits: []Edit{{"internal/script/shared.lua", "math.min(shares.limit[i], seen.least, seen.own)", "shares.limit[i]"}},
+	},
+	{
+		Name: "expires-with-the-first", Off: "a key that several hold expires when one of the holds ends",
+		Topology: "one", Checks: []string{check.Exclusion, check.Lease, check.Loss},
+		Edits: []Edit{
+			{"internal/script/shared.lua", "expire(i, math.max(ends, last))", "expire(i, ends)"},
+			{"internal/script/shared.lua", "expire(i, math.max(ends, last, shares.endOf(i)))", "expire(i, ends)"},
+		},
+	},
+	{
+		Name: "a-hold-stays", Off: "a release leaves its hold of a key that others hold as well",
+		Topology: "one", Checks: []string{check.Leftover}, Rarer: 20, Aim: networkOnly,
+		Edits: []Edit{{"internal/script/shared.lua", "failed = failed or drop(houses[i], token)\n\t\tif failed", "if failed"}},
+	},
+	{
+		Name: "readers-first", Off: "a caller that shares a key goes before those who wait in line",
+		Topology: "one", Checks: []string{check.Line}, Scene: "queued", Rarer: 3,
+		Edits: []Edit{{"obtain.lua", "shared and conflict(KEYS[lines + i - 1], i) or", "shared and false or"}},
+	},
+	{
 		Name: "fence-without-time", Off: "a fencing token is the counter alone, which a server may forget",
 		Topology: "memory", Checks: []string{check.Fence, check.Store},
 		Aim:   often(plan.RestartServer, 40, 50, 500),

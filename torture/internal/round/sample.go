@@ -17,9 +17,6 @@ import (
 	"github.com/redislock/redislock/torture/internal/worker"
 )
 
-// lineSuffix ends the names of the keys that hold lines.
-const lineSuffix = ":redislock:line"
-
 // pause is the time between two samples.
 const pause = 200 * time.Millisecond
 
@@ -106,9 +103,9 @@ func (r *round) watchRoles(clients map[string]*redis.Client, before []string, la
 	return now
 }
 
-// look returns what all servers hold now, and whether all have answered. It returns lines only if lines is true, and
-// never the counters of fencing tokens, nor the marker of a guard.
-func (r *round) look(clients map[string]*redis.Client, lines bool) (held []history.Held, whole bool) {
+// look returns what all servers hold now, and whether all have answered. It returns lines and houses only if all is true,
+// and never the counters of fencing tokens, nor the marker of a guard.
+func (r *round) look(clients map[string]*redis.Client, all bool) (held []history.Held, whole bool) {
 	holders := r.topology.Holders()
 	whole = len(holders) > 0
 	for i, s := range holders {
@@ -122,20 +119,22 @@ func (r *round) look(clients map[string]*redis.Client, lines bool) (held []histo
 			whole = false
 			continue
 		}
-		held = append(held, locks(found, i+1, lines)...)
+		held = append(held, locks(found, i+1, all)...)
 	}
 	return held, whole
 }
 
-// locks returns the keys of locks that a server has, and, if lines is true, those of lines.
-func locks(c topology.Content, server int, lines bool) (held []history.Held) {
+// locks returns the keys of locks that a server has, once for each holder, and, if all is true, those beside them. It always
+// returns one beside them that has no expiry.
+func locks(c topology.Content, server int, all bool) (held []history.Held) {
 	for _, key := range slices.Sorted(maps.Keys(c.Keys)) {
-		isLine := strings.HasSuffix(key, lineSuffix)
-		if strings.HasSuffix(key, worker.FenceSuffix) || key == keyname.GuardMarker || isLine && !lines {
+		isBeside := strings.HasSuffix(key, keyname.LineSuffix) || strings.HasSuffix(key, keyname.HouseSuffix)
+		if strings.HasSuffix(key, worker.FenceSuffix) || key == keyname.GuardMarker || isBeside && !all && c.Keys[key][0].TTL >= 0 {
 			continue
 		}
-		s := c.Keys[key]
-		held = append(held, history.Held{Key: key, Owner: owner(s.Value), TTL: s.TTL, Server: server})
+		for _, s := range c.Keys[key] {
+			held = append(held, history.Held{Key: key, Owner: owner(s.Value), TTL: s.TTL, Server: server})
+		}
 	}
 	return held
 }

@@ -55,7 +55,7 @@ func TestAServerGoesBackOrForgets(t *testing.T) {
 		if err := <-injected; err != nil {
 			t.Fatal(err)
 		}
-		if got, told := value(), harm.Back.Keys["key"]; got != "old" || told.Value != got || told.TTL <= 0 {
+		if got, told := value(), harm.Back.Keys["key"][0]; got != "old" || told.Value != got || told.TTL <= 0 {
 			t.Errorf("%s: after it went back, it has %q, and is said to have %+v", name, got, told)
 		}
 		for _, kind := range []plan.Kind{plan.FlushAll, plan.RestartEmpty} {

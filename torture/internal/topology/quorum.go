@@ -104,32 +104,35 @@ func stop(s *redistest.Server) (Content, error) {
 	return content(answer)
 }
 
-// bare returns the keys that fewer servers than a majority would hold with the same value, or hold for as long, without the
-// victim, which held some.
+// bare returns the keys that fewer servers than a majority would hold with one of their values, or hold for as long, without
+// the victim, which held some.
 func (t *quorum) bare(victim *redistest.Server, held Content) []string {
 	const moment = int64(50 * time.Millisecond) // between the answers of two servers
 	type owned struct{ key, value string }
-	others := map[owned][]int64{} // when the key expires there
-	for key, s := range held.Keys {
-		others[owned{key, s.Value}] = nil
+	own, others := map[owned]int64{}, map[owned][]int64{} // when the key expires, at the victim and elsewhere
+	for key, all := range held.Keys {
+		for _, s := range all {
+			own[owned{key, s.Value}], others[owned{key, s.Value}] = held.At+int64(s.TTL), nil
+		}
 	}
 	for _, s := range t.servers {
 		if s == victim {
 			continue
 		}
 		found, _ := look(s) // a server that does not answer counts as one that holds nothing
-		for key, has := range found.Keys {
-			o := owned{key, has.Value}
-			others[o] = append(others[o], found.At+int64(has.TTL))
+		for key, all := range found.Keys {
+			for _, s := range all {
+				o := owned{key, s.Value}
+				others[o] = append(others[o], found.At+int64(s.TTL))
+			}
 		}
 	}
 	var keys []string
 	for o, ends := range others {
 		slices.Sort(ends)
 		n := len(ends) - t.Need() // at ends[n], a majority still has the key
-		own, has := held.Keys[o.key]
-		has = has && own.Value == o.value
-		if n < 0 || has && min(held.At+int64(own.TTL), ends[n+1]) > ends[n]+moment {
+		end, has := own[o]
+		if n < 0 || has && min(end, ends[n+1]) > ends[n]+moment {
 			keys = append(keys, o.key)
 		}
 	}

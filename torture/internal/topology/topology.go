@@ -11,7 +11,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock/internal/testing/redistest"
-	"github.com/redislock/redislock/torture/internal/clock"
 	"github.com/redislock/redislock/torture/internal/plan"
 	"github.com/redislock/redislock/torture/internal/worker"
 )
@@ -62,13 +61,13 @@ type Harm struct {
 // Content is what a server had at a time.
 type Content struct {
 	At   int64
-	Keys map[string]Stored
+	Keys map[string][]Stored // a key that several may hold has one for each holder
 }
 
-// Stored is what a server has for a key.
+// Stored is what a server has for a key, or for one holder of it.
 type Stored struct {
-	Value string        // "" unless the key is a string
-	TTL   time.Duration // negative: the key never expires
+	Value string        // token, or token, a space and metadata; "" unless the key is a string
+	TTL   time.Duration // negative: it never expires
 }
 
 // harm returns the Harm to all keys, or to none.
@@ -133,52 +132,6 @@ func ask(s *redistest.Server, args ...any) error {
 	client := Connect(s)
 	defer client.Close()
 	return client.Do(context.Background(), args...).Err()
-}
-
-// Look returns what a server has.
-func Look(ctx context.Context, client *redis.Client) (Content, error) {
-	return content(askAll(ctx, client))
-}
-
-// look returns what a server has.
-func look(s *redistest.Server) (Content, error) {
-	client := Connect(s)
-	defer client.Close()
-	return Look(context.Background(), client)
-}
-
-// lookSoon returns what a server has, and waits for a while if it does not answer.
-func lookSoon(s *redistest.Server) (c Content, err error) {
-	err = eventually(2*time.Second, func() error {
-		c, err = look(s)
-		return err
-	})
-	return c, err
-}
-
-// askAll asks for all keys, each with its value and its ttl, at one moment.
-func askAll(ctx context.Context, c redis.Scripter) *redis.Cmd {
-	return c.Eval(ctx, `
-		local found = {}
-		for _, key in ipairs(redis.call('KEYS', '*')) do
-			found[#found + 1] = key
-			found[#found + 1] = redis.call('TYPE', key).ok == 'string' and redis.call('GET', key) or ''
-			found[#found + 1] = redis.call('PTTL', key)
-		end
-		return found`, nil)
-}
-
-// content reads the answer to askAll.
-func content(answer *redis.Cmd) (Content, error) {
-	found, err := answer.Slice()
-	c := Content{At: clock.Now(), Keys: map[string]Stored{}}
-	for i := 0; i+2 < len(found); i += 3 {
-		key, _ := found[i].(string)
-		value, _ := found[i+1].(string)
-		left, _ := found[i+2].(int64)
-		c.Keys[key] = Stored{Value: value, TTL: time.Duration(left) * time.Millisecond}
-	}
-	return c, err
 }
 
 // single does a fault of one server after which the server still has its data.

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -90,6 +91,28 @@ func (c *call) abandon(after time.Duration) {
 
 func (c *call) with(names ...string) { c.names = append(c.names, names...) }
 
+// shareAs makes a call share these keys as another one does, and no others.
+func (c *call) shareAs(other *call, keys ...string) {
+	isOther := func(key string) bool { return !slices.Contains(keys, key) }
+	c.opt.Shared, c.opt.Permits = slices.DeleteFunc(slices.Clone(other.opt.Shared), isOther), maps.Clone(other.opt.Permits)
+	maps.DeleteFunc(c.opt.Permits, func(key string, _ int) bool { return isOther(key) })
+}
+
+// holders returns how many holders each key of the call may have, 0 for no limit; nil if all are exclusive.
+func (c *call) holders() (all []int64) {
+	if len(c.opt.Shared)+len(c.opt.Permits) == 0 {
+		return nil
+	}
+	for _, name := range c.keys {
+		most := int64(max(c.opt.Permits[name], 1))
+		if slices.Contains(c.opt.Shared, name) {
+			most = 0
+		}
+		all = append(all, most)
+	}
+	return all
+}
+
 // granted writes that the call was granted.
 func (g *goroutine) granted(c *call, token string, until time.Time, fence int64) {
 	at := clock.Now()
@@ -100,17 +123,24 @@ func (g *goroutine) granted(c *call, token string, until time.Time, fence int64)
 	g.log.Write(history.Event{
 		Kind: history.Grant, At: at, Op: c.op, Name: c.name, Keys: c.keys, Token: token, FenceKey: c.opt.FenceKey, Fence: fence,
 		Start: c.start, Refused: c.refused.Load(), Until: early, TTL: c.ttl, Queue: c.opt.Queue, Custom: c.opt.Token != "",
+		Holders: c.holders(),
 	})
 }
 
 // ended writes how the call has ended.
 func (g *goroutine) ended(c *call, err error, good string) {
+	if len(c.opt.Shared) > 0 {
+		c.with("shared")
+	}
+	if len(c.opt.Permits) > 0 {
+		c.with("permits")
+	}
 	e := history.Event{
 		Kind: history.Done, At: clock.Now(), Op: c.op, Name: c.name, Start: c.start, Limit: c.limit.Load(), Options: c.names,
 	}
 	conclude(&e, err, good)
 	if err != nil && c.opt.Queue && c.refused.Load() > 0 {
-		e.Queue, e.Refused, e.Keys, e.TTL = true, c.refused.Load(), c.keys, c.ttl
+		e.Queue, e.Refused, e.Keys, e.Holders, e.TTL = true, c.refused.Load(), c.keys, c.holders(), c.ttl
 	}
 	g.log.Write(e)
 }

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"time"
@@ -133,6 +134,31 @@ func (g *goroutine) options(c *call) {
 	if g.chance(8) {
 		c.opt.Explain = true
 		c.with("explain")
+	}
+	if g.chance(3) {
+		g.share(c, c.keys...)
+	}
+}
+
+// share lets others hold these keys of a call as well. Most calls want a key in the same way, so that they meet.
+func (g *goroutine) share(c *call, keys ...string) {
+	for _, name := range keys {
+		var group rune
+		var number int
+		_, _ = fmt.Sscanf(name, "{%c}:%d", &group, &number)
+		if g.chance(6) {
+			number = g.random.IntN(4)
+		}
+		switch most := number % 4; {
+		case most == 1:
+		case most == 0, g.Endpoint.Topology == "quorum": // where permits above 1 are an error
+			c.opt.Shared = append(c.opt.Shared, name)
+		default:
+			if c.opt.Permits == nil {
+				c.opt.Permits = map[string]int{}
+			}
+			c.opt.Permits[name] = most
+		}
 	}
 }
 

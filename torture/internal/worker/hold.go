@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/redislock/redislock"
@@ -164,6 +165,11 @@ func (h *held) ask() {
 // isLost reports whether a status shows that a key is not held any more. On a quorum, servers that did not answer may hold
 // the key.
 func (h *held) isLost(s redislock.Status) bool {
+	if len(s.Holders) > 0 {
+		isOwn := func(holder redislock.Holder) bool { return holder.Token == h.lock.Token() }
+		whole := len(s.Holders) == s.HolderCount && h.g.Endpoint.Topology != "quorum"
+		return whole && !slices.ContainsFunc(s.Holders, isOwn)
+	}
 	if len(s.Places) == 0 {
 		return s.Token != h.lock.Token()
 	}

@@ -89,6 +89,10 @@ func (g *goroutine) do() {
 		defer inner.cancel()
 		inner.with("nested")
 		inner.opt.Metadata = inner.op
+		inner.shareAs(c, keys[0]) // it can have fewer holders there, but not more
+		if g.chance(3) {
+			g.share(inner, missing...)
+		}
 		innerCtx, cancel := context.WithDeadline(context.WithValue(ctx, callKey{}, inner), time.Now().Add(500*time.Millisecond))
 		defer cancel()
 		inner.ctx = innerCtx

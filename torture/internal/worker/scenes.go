@@ -175,11 +175,17 @@ func (g *goroutine) custom() {
 	keys := g.someKeys()
 	keys = slices.DeleteFunc(keys, func(key string) bool { return key[1] != keys[0][1] }) // those of one slot
 	token := g.nextOp()
+	how := new(call) // it shares the keys, in all calls with the token: nobody can lock a key alone that he shares
+	how.opt = &redislock.Options{}
+	if g.chance(3) {
+		g.share(how, keys...)
+	}
 	if g.chance(2) {
 		c := g.newCall("ObtainMulti", keys, g.someTTL(), 0)
 		c.opt.Token = token
 		c.with("token", "abandoned")
 		g.options(c)
+		c.shareAs(how, keys...)
 		c.abandon(time.Duration(g.random.IntN(20_000)) * time.Microsecond)
 		if g.chance(2) {
 			g.inLine(c)
@@ -196,6 +202,7 @@ func (g *goroutine) custom() {
 	c.opt.Token = token
 	c.with("token")
 	g.options(c)
+	c.shareAs(how, keys...)
 	g.inLine(c)
 	h := g.obtain(c, client)
 	if h == nil {
@@ -210,6 +217,10 @@ func (g *goroutine) custom() {
 		again.opt.Token = token
 		again.with("token", "again")
 		g.options(again)
+		again.shareAs(how, keys...)
+		if g.chance(3) {
+			g.share(again, all[len(keys):]...)
+		}
 		if more = g.obtain(again, client); more != nil {
 			more.shared, h.shared = true, true
 			more.work()
@@ -265,6 +276,7 @@ func (g *goroutine) attach() {
 	}
 	attached := g.newCall("Attach", keys, h.ttl, 0)
 	attached.cancel()
+	attached.shareAs(c, keys...)
 	attached.start = e.Start // a process that is stopped meanwhile may hear the answer long after the servers gave it
 	g.granted(attached, lock.Token(), lock.Until(), 0)
 	second := &held{g: g, op: attached.op, lock: lock, client: client, keys: keys, ttl: h.ttl, shared: true}
@@ -288,13 +300,19 @@ func (g *goroutine) burst() {
 		if clock.Now() >= g.Until {
 			return
 		}
-		name := g.quietKey()
+		name, shares := g.quietKey(), g.chance(3)
+		if shares { // so few keys that several callers meet
+			name = key(g.random.IntN(g.Groups), g.Hot+g.random.IntN(4))
+		}
 		c := g.newCall("Obtain", []string{name}, g.someTTL(), time.Second)
 		c.opt.Metadata = c.op
 		c.with("metadata")
 		if g.chance(2) {
 			c.opt.FenceKey = name + FenceSuffix
 			c.with("fence")
+		}
+		if shares {
+			g.share(c, name)
 		}
 		if h := g.obtain(c, g.client(0)); h != nil {
 			h.write()
@@ -314,6 +332,9 @@ func (g *goroutine) brief() {
 		c := g.newCall("Obtain", []string{name}, g.between(7*time.Second, 9*time.Second), 2*time.Second)
 		c.opt.Metadata = c.op
 		c.with("metadata")
+		if g.chance(3) {
+			g.share(c, name)
+		}
 		if h := g.obtain(c, g.someClient(c)); h != nil {
 			h.release(0)
 		}
