@@ -36,10 +36,10 @@ type Options struct {
 	Token string
 
 	// FenceKey names a counter on the same Redis. Each successful obtain mints a fencing token from it, a number higher
-	// than every one before: see [Lock.FenceToken]. On a quorum of servers, two obtains that overlap in time and have no
-	// key in common can get the same token. The counter has no expiry. It belongs to the resource, not to the lock, and
-	// cannot be one of its keys. On a Cluster and a Ring, it needs the hash tag of the keys. The default "" mints no
-	// fencing token.
+	// than every one before: see [Lock.FenceToken]. On a quorum of servers, two obtains that overlap in time can get the
+	// same token, unless they have a key in common that they cannot share. The counter has no expiry. It belongs to the
+	// resource, not to the lock, and cannot be one of its keys. On a Cluster and a Ring, it needs the hash tag of the keys.
+	// The default "" mints no fencing token.
 	FenceKey string
 
 	// Queue makes a refused obtain wait in line until it is granted or ctx ends. Only ctx limits the wait. The default
@@ -69,10 +69,10 @@ type Options struct {
 	// one go together.
 	//
 	// A name that is not among the keys is an error that wraps [ErrInvalid], as is a key that can have no line: see Queue.
-	// Fencing tokens order an exclusive holder before and after all others. Those who hold a key at the same time have
-	// different ones, which say nothing about their order. A call with a custom Token that has a key exclusively keeps it so.
-	// The other way round, it is refused, and does not wait: with Queue or a RetryStrategy, the error wraps ErrInvalid. Two who
-	// share a key and both wanted it alone would wait for each other for ever.
+	// Fencing tokens order an exclusive holder before and after all others. Those of holders who hold a key at the same time
+	// say nothing about their order. A call with a custom Token that has a key exclusively keeps it so. The other way round, it
+	// is refused, and does not wait: with Queue or a RetryStrategy, the error wraps ErrInvalid. Two who share a key and both
+	// wanted it alone would wait for each other for ever.
 	Shared []string
 
 	// Permits names those keys of the call that at most so many may hold at the same time, this lock included: from 1, which is

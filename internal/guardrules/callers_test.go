@@ -33,6 +33,7 @@ func (m *model) call(caller int) {
 	if m.custom && caller%2 == 0 {
 		opt.Token = fmt.Sprint("token-", caller)
 	}
+	m.share(opt, keys)
 	c := m.obtain(client, keys, ttl, opt, time.Millisecond+m.upTo(3*time.Second))
 	if c == nil {
 		time.Sleep(m.upTo(50 * time.Millisecond))
@@ -57,10 +58,31 @@ func (m *model) call(caller int) {
 	case m.custom && m.intN(2) == 0: // the process crashes, and the next one has the keys and the token
 		m.crashed(c)
 		if opt.Token == "" && m.intN(4) > 0 {
-			m.attach((client+1)%clients, keys, c.lock.Token())
+			m.attach((client+1)%clients, keys, c.lock.Token(), opt)
 		}
 	case m.custom || m.intN(6) > 0:
 		m.release(c)
+	}
+}
+
+// share lets others hold some of the keys as well. A token that is used again shares them always in the same way, because
+// nobody can lock a key alone that he shares.
+func (m *model) share(opt *redislock.Options, keys []string) {
+	for _, key := range keys {
+		mode := m.intN(4)
+		if m.custom {
+			mode = m.mode
+		}
+		switch {
+		case !m.shares || mode < 2:
+		case mode == 2 || m.quorum:
+			opt.Shared = append(opt.Shared, key)
+		default:
+			if opt.Permits == nil {
+				opt.Permits = map[string]int{}
+			}
+			opt.Permits[key] = 2
+		}
 	}
 }
 
@@ -145,7 +167,7 @@ func (m *model) echo() {
 		time.Sleep(m.upTo(20 * time.Millisecond))
 		master.Revive()
 		if m.intN(2) == 0 {
-			m.attach(2, []string{"a"}, first.lock.Token())
+			m.attach(2, []string{"a"}, first.lock.Token(), opt)
 		} else if third := m.obtain(2, []string{"a"}, m.maxTTL, &redislock.Options{Queue: true}, 3*time.Second); third != nil {
 			m.release(third)
 		}
@@ -155,8 +177,8 @@ func (m *model) echo() {
 	}
 }
 
-// attach resumes a lock whose holder has crashed.
-func (m *model) attach(client int, keys []string, token string) {
+// attach resumes a lock whose holder has crashed, and which was obtained with these options.
+func (m *model) attach(client int, keys []string, token string, opt *redislock.Options) {
 	limited, cancel := context.WithTimeout(background, time.Second)
 	defer cancel()
 	began := time.Now()
@@ -165,7 +187,7 @@ func (m *model) attach(client int, keys []string, token string) {
 		return
 	}
 	m.count(attached)
-	c := m.granted("Attach", began, lock, &redislock.Options{}, m.need())
+	c := m.granted("Attach", began, lock, &redislock.Options{Shared: opt.Shared, Permits: opt.Permits}, m.need())
 	if lock.Refresh(limited, m.someTTL(client), nil) == nil && m.intN(2) == 0 {
 		_, stop := lock.KeepAlive(background)
 		time.Sleep(m.someHold(true))
@@ -182,7 +204,9 @@ func (m *model) release(c *claim) {
 
 // revive obtains a lock, lets it lapse, and refreshes it again and again.
 func (m *model) revive() {
-	c := m.obtain(0, []string{"a"}, 100*time.Millisecond, &redislock.Options{Queue: true, Explain: true}, 3*time.Second)
+	opt := &redislock.Options{Queue: true, Explain: true}
+	m.share(opt, []string{"a"})
+	c := m.obtain(0, []string{"a"}, 100*time.Millisecond, opt, 3*time.Second)
 	if c == nil {
 		return
 	}
@@ -203,6 +227,7 @@ func (m *model) last(caller int) {
 	defer cancel()
 	began := time.Now()
 	opt := &redislock.Options{Queue: true, FenceKey: fenceKey}
+	m.share(opt, keys)
 	lock, err := m.clients[caller%clients].ObtainMulti(limited, keys, m.maxTTL, opt)
 	if err != nil {
 		m.note(history.Event{Kind: history.Last, Name: "ObtainMulti", Keys: keys, Outcome: "refused"})

@@ -139,9 +139,9 @@ func (n *node) holds() (all []history.Held) {
 		if slices.Contains(lastingKeys, key) {
 			continue
 		}
-		value, _ := n.Memory.Get(key) // none of a line
-		token, _, _ := strings.Cut(value, " ")
-		all = append(all, history.Held{Key: strings.ReplaceAll(key, " ", "_"), Owner: token, TTL: n.Memory.TTL(key)})
+		for token, left := range n.Holders(key) {
+			all = append(all, history.Held{Key: strings.ReplaceAll(key, " ", "_"), Owner: token, TTL: left})
+		}
 	}
 	return all
 }

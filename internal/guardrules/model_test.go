@@ -68,7 +68,8 @@ func TestModel(t *testing.T) {
 		return
 	}
 	for _, name := range []string{
-		grants, queued, attached, losses, closures, refusals, putBack, survivors, check.Exclusion, check.Fence, check.Leftover,
+		grants, queued, attached, losses, closures, refusals, putBack, survivors,
+		check.Exclusion, check.Limits, check.Fence, check.Leftover,
 	} {
 		rare := name == attached // 1.4 times in each schedule of the one kind that has it
 		if total[name] == 0 && (!rare || runs >= 6*len(kinds)) {
@@ -156,6 +157,8 @@ const clients = 4
 type model struct {
 	*record
 	kind
+	shares  bool // some keys are shared
+	mode    int  // how, by custom tokens
 	deposed time.Duration
 	groups  []*group
 	all     []*node
@@ -172,6 +175,7 @@ func newModel(t *testing.T, k kind, seed uint64) *model {
 	m := &model{
 		kind: k, random: rand.New(rand.NewPCG(seed, 37)), stopped: map[int]time.Time{}, deposed: 300 * time.Millisecond,
 	}
+	m.shares, m.mode = m.random.IntN(2) == 0, m.random.IntN(4)
 	longest := time.Second
 	if k.tidies {
 		longest = 30 * time.Second

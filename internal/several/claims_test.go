@@ -10,6 +10,7 @@ import (
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/internal/testing/history"
 	"github.com/redislock/redislock/internal/testing/history/check"
+	"github.com/redislock/redislock/internal/testing/spec"
 )
 
 // placesClaims writes the history of a schedule: the locks that the callers believe to have, what the servers hold, and what
@@ -63,22 +64,14 @@ func (p *placesClaims) nowLocked() int64 {
 
 // granted notes a lock that was granted to a call that began then.
 func (p *placesClaims) granted(began time.Time, lock *redislock.Lock, opt *redislock.Options) *claim {
-	var holders []int64
-	for _, key := range lock.Keys() {
-		most := int64(max(opt.Permits[key], 1))
-		if slices.Contains(opt.Shared, key) {
-			most = 0
-		}
-		holders = append(holders, most)
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c := &claim{lock: lock, until: lock.Until(), shared: len(opt.Shared)+len(opt.Permits) > 0}
+	c := &claim{lock: lock, until: lock.Until(), shared: spec.Holders(lock.Keys(), opt) != nil}
 	p.grants++
 	p.events = append(p.events, history.Event{
 		Kind: history.Grant, At: p.lookLocked(), Start: p.at(began), Until: p.at(c.until), Name: "Obtain",
 		Op: lock.Token(), Token: lock.Token(), Keys: lock.Keys(), FenceKey: "fence", Fence: lock.FenceToken(),
-		Need: int64(p.need), Holders: holders,
+		Need: int64(p.need), Holders: spec.Holders(lock.Keys(), opt),
 	})
 	p.claims = append(p.claims, c)
 	p.sampleLocked()
