@@ -25,10 +25,10 @@ type sharedControl struct {
 var purge = []string{"'0', today, 'LIMIT', 0, 1000", "'0', today, 'LIMIT', 0, 0"}
 
 // These rules have no control, because a beat makes up for them within an interval, or because histories show them too seldom:
-// that a sharer behind others, and who is refused by a holder, try when a hold ends; that the first one behind a leaver is told
-// even if it does not fit; whom a leaver with keys serves; that wake stops at another limit, and goes on behind an inbox that is
-// gone; that a beat which removes somebody tells all behind; that a dead waiter takes no place, and that who removes it in
-// conflict tells those behind it.
+// that the key is freed when no hold is left, which only the hand-over shows; that a sharer behind others, and who is refused by a
+// holder, try when a hold ends; that the first one behind a leaver is told even if it does not fit; whom a leaver with keys
+// serves; that wake stops at another limit, and goes on behind an inbox that is gone; that a beat which removes somebody tells
+// all behind; that a dead waiter takes no place, and that who removes it in conflict tells those behind it.
 var sharedControls = []sharedControl{
 	// shared.lua
 	{rule: "the limits of other holders count", edits: []string{"math.min(shares.limit[i], seen.least, seen.own)", "shares.limit[i]"}},
@@ -46,7 +46,6 @@ var sharedControls = []sharedControl{
 	{rule: "the house lasts as long as its last hold", edits: []string{"pcall('PEXPIREAT', houses[i], at)", "1"}},
 	{rule: "the house of a key that was deleted is emptied", edits: []string{"pcall('DEL', houses[i]) -- what", "1 -- what"}},
 	{rule: "a release settles the key", edits: []string{"\t\texpire(i, last)\n", "\n"}},
-	{rare: true, rule: "a key without a hold is freed", edits: []string{"if last == now then", "if false then"}},
 	{rule: "who leaves takes its limit along", edits: []string{"pcall('ZREM', house, holder, 'limit ' .. holder)", "pcall('ZREM', house, holder)"}},
 	{rule: "who leaves takes its metadata along", edits: []string{"pcall('ZREMRANGEBYSCORE', house, score, score)", ""}},
 	{rule: "new metadata replaces the old", edits: []string{"pcall('ZREM', house, unpack(old))", ""}},

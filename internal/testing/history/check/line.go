@@ -64,7 +64,7 @@ func lines(m *model, r *Result) {
 					continue
 				}
 				looked = true
-				if limit(w, key) > 1 && limit(w, key) == limit(h.Event, key) && m.room(w, h, key, grants) {
+				if !exclude(w, h.Event, key) && (mayPrecede(w, h) || limit(w, key) == limit(h.Event, key) && m.room(w, h, key, grants)) {
 					continue
 				}
 				if h.Start <= w.Refused || !m.inOrder(w, h) ||
@@ -91,6 +91,11 @@ func (m *model) inOrder(w history.Event, h *hold) bool {
 		}
 	}
 	return true
+}
+
+// mayPrecede reports whether a waiter may have been granted its lock before h, and have heard of it later.
+func mayPrecede(w history.Event, h *hold) bool {
+	return w.Kind == history.Grant && w.Until-int64(w.TTL) <= h.At
 }
 
 // room reports whether, when h was granted the key, there may have been room for the waiter w as well. holds are all of the

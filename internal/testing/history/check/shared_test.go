@@ -84,11 +84,12 @@ func TestFenceOfReaders(t *testing.T) {
 
 func TestLineOfReaders(t *testing.T) {
 	beats := living(20, "w1", "w2", "w3")
-	wait := func(n int64) history.Event { return permit(n, "w1/1", 12, 14, queued(10, 10.1)) }
+	wait := func(n int64) history.Event { return permit(n, "w1/1", 12, 16, queued(10, 10.1)) }
 	come := func(n int64) history.Event { return permit(n, "w2/1", 11, 11.5, begun(10.9)) }
 	tell(t, check.Line, []story{
 		{"readers go together", all(beats, the(wait(0), come(0))), 0, 0},
 		{"permits go together if there is room", all(beats, the(wait(2), come(2))), 0, 0},
+		{"it was granted first, but heard of it later", all(beats, the(permit(3, "w1/1", 12, 15, queued(10, 10.1)), come(4))), 0, 0},
 		{"there is room beside one", all(beats, the(wait(3), come(3), permit(3, "w3/1", 9, 13))), 0, 0},
 
 		{"a reader overtakes a writer", all(beats, the(wait(1), come(0))), 1, 0},
