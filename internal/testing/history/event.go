@@ -27,9 +27,9 @@ const (
 
 	// Done: a call of the function Name has returned at At, with Outcome, for the call or the hold Op. It began at Start,
 	// its context ended at Limit (0: it did not), and Options names the options that it used. Target is an unexpected error,
-	// or one of the network. For an obtain that waited in line without success, Keys, Holders, Refused and TTL are set as for Grant.
-	// Lost says that the call reported a loss of the hold. Left is the ttl that TTL reported. The function "Leave" has closed
-	// the Client that Op had for itself, and is about to close its connections; it began with the obtain.
+	// or one of the network. For an obtain that waited in line without success, Keys, Holders, Refused and TTL are set as for
+	// Grant. Lost says that the call reported a loss of the hold. Left is the ttl that TTL reported. The function "Leave" has
+	// closed the Client that Op had for itself, and is about to close its connections; it began with the obtain.
 	Done Kind = "done"
 
 	// Beat: the worker process runs. It writes one every 50 ms.
@@ -52,8 +52,8 @@ const (
 	Write Kind = "write"
 
 	// Sample: at At, Redis held Held. The request was sent at Start. With Need, Held names each key once for each server that
-	// has it, once more for each further holder there, and a lock is held if so many of them have all of its keys. Exact says that the ttls are exact. If it is not
-	// set, Redis has cut off fractions of a millisecond.
+	// has it, once more for each further holder there, and a lock is held if so many of them have all of its keys. Exact says
+	// that the ttls are exact. If it is not set, Redis has cut off fractions of a millisecond.
 	Sample Kind = "sample"
 
 	// Final: after the workers had ended, Redis held Held.

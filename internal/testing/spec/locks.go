@@ -63,7 +63,8 @@ func Refused(ctx context.Context, locks *redislock.Client, opt *redislock.Option
 	Expect(err).To(MatchError(redislock.ErrNotObtained))
 }
 
-// Holders returns how many holders an obtain lets each key have, 0 for no limit, as a history has it; nil if all are exclusive.
+// Holders returns how many holders an obtain lets each key have, 0 for no limit, as a history has it; nil if all are
+// exclusive.
 func Holders(keys []string, opt *redislock.Options) (all []int64) {
 	if len(opt.Shared)+len(opt.Permits) == 0 {
 		return nil

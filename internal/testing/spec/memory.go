@@ -165,8 +165,8 @@ func (s *MemoryServer) SkewClock(number int, ahead time.Duration) {
 }
 
 // SkewProposal changes the fencing token that a request proposes, if it is an obtain, as if the client's clock were ahead.
-// The proposal is the first number of 15 digits; of 16 from the year 2001 on. A waiter that has a ticket, and wants no fencing
-// token, proposes nothing.
+// The proposal is the first number of 15 digits; of 16 from the year 2001 on. A waiter that has a ticket, and wants no
+// fencing token, proposes nothing.
 func SkewProposal(m faultproxy.Message, raw []byte, ahead time.Duration) {
 	if !Running("obtain")(m.Args) {
 		return

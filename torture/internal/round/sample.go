@@ -129,7 +129,10 @@ func (r *round) look(clients map[string]*redis.Client, all bool) (held []history
 func locks(c topology.Content, server int, all bool) (held []history.Held) {
 	for _, key := range slices.Sorted(maps.Keys(c.Keys)) {
 		isBeside := strings.HasSuffix(key, keyname.LineSuffix) || strings.HasSuffix(key, keyname.HouseSuffix)
-		if strings.HasSuffix(key, worker.FenceSuffix) || key == keyname.GuardMarker || isBeside && !all && c.Keys[key][0].TTL >= 0 {
+		if strings.HasSuffix(key, worker.FenceSuffix) || key == keyname.GuardMarker {
+			continue
+		}
+		if isBeside && !all && c.Keys[key][0].TTL >= 0 {
 			continue
 		}
 		for _, s := range c.Keys[key] {
@@ -159,20 +162,24 @@ func word(text string) string {
 	}, text[:min(len(text), 200)])
 }
 
-// final waits until Redis holds nothing any more, but no longer than the longest ttl and the longest life of a waiter.
-// Then it writes down what is left.
+// final waits until Redis holds nothing any more, but no longer than the longest ttl, and for lines than the longest of
+// those. Then it writes down what is left. A line lasts longer if the beats of its waiters were answered late.
 func (r *round) final() error {
-	const longest = 12 * time.Second
+	const longest, longestLine = 12 * time.Second, 54 * time.Second
 	clients := map[string]*redis.Client{}
 	defer func() {
 		for _, client := range clients {
 			_ = client.Close()
 		}
 	}()
-	deadline := time.Now().Add(longest)
-	for {
+	isNoLine := func(h history.Held) bool { return !strings.HasSuffix(h.Key, keyname.LineSuffix) }
+	for began := time.Now(); ; {
 		held, whole := r.look(clients, true)
-		if whole && len(held) == 0 || time.Now().After(deadline) {
+		limit := longest
+		if whole && !slices.ContainsFunc(held, isNoLine) {
+			limit = longestLine
+		}
+		if whole && len(held) == 0 || time.Since(began) > limit {
 			e := history.Event{Kind: history.Final, At: clock.Now(), Held: held}
 			if !whole {
 				e.Name, e.Outcome = "look", "no-answer"

@@ -123,7 +123,7 @@ func (g *goroutine) granted(c *call, token string, until time.Time, fence int64)
 	g.log.Write(history.Event{
 		Kind: history.Grant, At: at, Op: c.op, Name: c.name, Keys: c.keys, Token: token, FenceKey: c.opt.FenceKey, Fence: fence,
 		Start: c.start, Refused: c.refused.Load(), Until: early, TTL: c.ttl, Queue: c.opt.Queue, Custom: c.opt.Token != "",
-		Holders: c.holders(),
+		Holders: c.holders(), Need: g.Endpoint.need(),
 	})
 }
 

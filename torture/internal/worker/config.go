@@ -24,6 +24,14 @@ type Endpoint struct {
 	Guard    Guard
 }
 
+// need returns how many servers mint a fencing token together; 0 if each does so alone.
+func (e Endpoint) need() int64 {
+	if e.Topology != "quorum" {
+		return 0
+	}
+	return int64(len(e.Addrs)/2 + 1)
+}
+
 // Guard is what WithGuard is given. The zero Guard is none.
 type Guard struct{ MaxTTL, Deposed time.Duration }
 

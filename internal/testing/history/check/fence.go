@@ -9,9 +9,9 @@ import (
 )
 
 // fences: if one call was granted before another call began, the later one has the higher fencing token. The same is true
-// of two holds of one key that they cannot share if a worker believed in one before the other, however long the calls waited.
-// No token is minted twice. The servers of a quorum may give the same token to two calls that begin at the same time, for
-// different keys or such as they share, because some of them answer the one call first, and some the other.
+// of two holds of one key that they cannot share if a worker believed in one before the other, however long the calls
+// waited. No token is minted twice. The servers of a quorum may give the same token to two calls that begin at the same
+// time, for different keys or such as they share, because some of them answer the one call first, and some the other.
 func fences(m *model, r *Result) {
 	byFence := map[string][]*hold{}
 	for _, h := range m.ordered {
@@ -78,8 +78,8 @@ func (r *Result) falling(key string, a, b *hold, excused bool) {
 		"%s was granted after %s, and its token of %s is lower: %d after %d", b.Op, a.Op, key, b.Fence, a.Fence)
 }
 
-// fencedStore: the store never takes a lower token after a higher one, and never has to refuse a valid holder, unless that one
-// shares the key with another whose token is higher.
+// fencedStore: the store never takes a lower token after a higher one, and never has to refuse a valid holder, unless that
+// one shares the key with another whose token is higher.
 func fencedStore(m *model, r *Result) {
 	highest := map[string]history.Event{}
 	for _, w := range m.writes {

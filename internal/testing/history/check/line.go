@@ -114,8 +114,8 @@ func (m *model) room(w history.Event, h *hold, key string, holds []*hold) bool {
 	return int64(len(tokens)) < limit(w, key)
 }
 
-// behind reports whether another waiter for one of the keys, who came earlier, is still ahead at that time, unless both would
-// share all those keys without a limit.
+// behind reports whether another waiter for one of the keys, who came earlier, is still ahead at that time, unless both
+// would share all those keys without a limit.
 func (m *model) behind(w history.Event, at int64) bool {
 	return slices.ContainsFunc(m.waits, func(other history.Event) bool {
 		return other.Refused < w.Refused && waitEnd(other) > at && slices.ContainsFunc(w.Keys, func(key string) bool {

@@ -1,8 +1,8 @@
 package check
 
 // turns is a part of exclusion: a lock that has lapsed may become valid again, but not once another lock was granted one of
-// its keys that the two cannot share. The other lock was granted later if its call began later, or if it has a higher token of the same counter. If
-// both are valid at the same moment, exclusion finds that.
+// its keys that the two cannot share. The other lock was granted later if its call began later, or if it has a higher token
+// of the same counter. If both are valid at the same moment, exclusion finds that.
 func turns(m *model, r *Result) {
 	grants := byKey(m.ordered)
 	for _, h := range m.ordered {
