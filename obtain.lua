@@ -400,7 +400,7 @@ if not free then
 					end
 					-- If a hold has ended without a release, nobody has told those who also fit. Those ahead try by themselves: on
 					-- a quorum that cannot grant, waiters that step back would wake each other for ever.
-					local ahead = stood and call('ZCOUNT', KEYS[i], '0', before) or 0
+					local ahead = stood and call('ZCOUNT', KEYS[i], '0', string.format('%.0f', ticket)) or 0
 					wake(KEYS[i], (seen and seen.count or 0) + 1, math.min(seen and seen.least or limit, limit), 2, ahead)
 					lasts = seen and seen.count > 0 and math.min(lasts, seen.first - shares.now) or lasts
 				end

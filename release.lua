@@ -26,13 +26,13 @@ Returns     0       every key was mine and is deleted
             Then it serves the first live waiter of each line concerned. That is every line;
             if a waiter leaves or steps back, only those where a key was deleted, where that
             waiter was first, or where dead ones were first. A waiter that steps back is not
-            served, nor is one who shares the key with it without a limit: nothing has become
-            free for that one. It hands the keys over if the first waiter wants only deleted keys, is first
-            in all their lines, is not late, has its subscription open on this server, and has
-            no fence key except that of the lock, and if the guard is open: the keys then hold its value
-            with its ttl, and it is in no line any more. Otherwise it wakes that waiter, and those
-            behind it who can share the key with it. If others still hold a key, it wakes only those
-            who can hold it beside them. If nobody receives a message to
+            served. Nor is one who would have fitted beside it, unless dead ones were before that
+            one. It hands the keys over if the first waiter wants only deleted keys, is first in all
+            their lines, is not late, has its subscription open on this server, and has no fence key
+            except that of the lock, and if the guard is open: the keys then hold its value with its
+            ttl, and it is in no line any more. Otherwise it wakes that waiter, and those behind it
+            who can share the key with it. If others still hold a key, it wakes only those who can
+            hold it beside them. If nobody receives a message to
             an open subscription, it serves the next waiter with another inbox and removes those
             before it; if there is no such waiter, they all stay. One call passes over about
             10,000 waiters and does not look behind those.
@@ -51,7 +51,8 @@ local guard -- see marker.lua; nil without a guard
 
 local KEYS, call, pcall = KEYS, redis.call, redis.pcall -- locals are faster to reach
 local deleted = {} -- by index
-local shared, left = {}, {} -- by index: whether others still hold a key; in how many ms their last hold ends, if that is news
+-- By index of a key that I may have shared: whether others still hold it; in how many ms their last hold ends, if that is news.
+local shared, left = {}, {}
 local queued = false -- somebody has a position in one of the lines
 
 -- Most locks are one key. GET returns an error for a key of another type.
@@ -239,9 +240,11 @@ local looked = {} -- by index: what shares.look has said
 -- beside returns how many hold the key of the line KEYS[i], and the least of their limits, as far as this call knows.
 local function beside(i)
 	local index = i - lines + 1
-	local seen = shared[index] and (looked[index] or shares.look(index)) or { count = 0, least = math.huge }
-	looked[index] = seen
-	return seen.count, seen.least
+	if not shared[index] then
+		return 0, math.huge
+	end
+	looked[index] = looked[index] or shares.look(index)
+	return looked[index].count, looked[index].least
 end
 
 -- fits reports whether the first waiter of a line can go, for all that is known. Behind a leaver, it can: it may not know when
@@ -264,10 +267,11 @@ local function parts(i, waiter)
 	return own > 1 and not (own == math.huge and limit == own)
 end
 
--- wasInTheWay reports whether one who steps back can have been in the way of the first waiter: not if both share the key
--- without a limit. On a quorum that cannot grant, they would wake each other for ever.
+-- wasInTheWay reports whether the first waiter can go only because I have: not if I step back and it would have fitted beside
+-- me. Those whom other places refuse would wake each other for ever.
 local function wasInTheWay(i, waiter)
-	return not stepper or limits[i - lines + 1] ~= math.huge or limitOf(KEYS[i], waiter) ~= math.huge
+	local count, least = beside(i)
+	return not stepper or count + 2 > math.min(limits[i - lines + 1] or 1, limitOf(KEYS[i], waiter), least)
 end
 
 while pending[1] do -- again for each inbox that turns out to be gone

@@ -70,11 +70,15 @@ var lineControls = []lineControl{
 	{rule: "who makes a mark tells the inbox", script: "obtain", old: "\tannounce(id, inbox, made)\n", new: "\n"},
 	{
 		rule: "who makes a mark makes the line last", script: "obtain",
-		old: "if (made or -old % 4096", new: "if (-(tonumber(old) or -4095) % 4096",
+		old: "least = (made or -old % 4096", new: "least = (-(tonumber(old) or -4095) % 4096",
 	},
 	{
 		rule: "who makes the life of a mark longer makes the line last", script: "obtain",
-		old: "if (made or -old % 4096 < mark.life * 2)", new: "if made",
+		old: "least = (made or -old % 4096 < mark.life * 2)", new: "least = made",
+	},
+	{
+		rule: "a try makes a line last that would end before the mark", script: "obtain",
+		old: "mark.life * 1000 * 4 / 3", new: "0",
 	},
 	{
 		rule: "who is behind waits for a message or a beat", script: "obtain",

@@ -158,7 +158,7 @@ func (m *queueModel) step(key string, b *box, life int64) (made bool) {
 		}
 	}
 	made = m.mark(key, b, life)
-	if made || before.life < life*1000 {
+	if made || before.life < life*1000 || m.isLess(line.left/1000, life*4000/3, m.loose) {
 		m.prolong(key, life)
 	}
 	return made

@@ -390,6 +390,16 @@ var _ = spec.DescribeOnRedis("The contract, for several places, of", func(on *sp
 			}
 		})
 
+		It("makes a line last longer only if it would end before the mark, or soon after", func(ctx SpecContext) {
+			stand(ctx, "la", ticket-3, mine, 2*time.Second, true)
+			stand(ctx, "lb", ticket-3, mine, 2*time.Second, true)
+			on.Client.PExpire(ctx, "la", 3*time.Second)
+			on.Client.PExpire(ctx, "lb", 5*time.Second)
+			Expect(back(ctx, "la lb", 0)).To(Equal(none))
+			Expect(on.Client.PTTL(ctx, "la").Val()).To(BeNumerically("~", 7*time.Second, time.Second))
+			Expect(on.Client.PTTL(ctx, "lb").Val()).To(BeNumerically("~", 4500*time.Millisecond, 500*time.Millisecond))
+		})
+
 		It("does not shorten the life of a line that another needs for longer", func(ctx SpecContext) {
 			on.Client.ZAdd(ctx, "la", redis.Z{Score: ticket + 1, Member: "other/8 1 60000 0 t8"},
 				redis.Z{Score: spec.Mark(time.Now().Add(time.Minute), 60, true), Member: "~other"})

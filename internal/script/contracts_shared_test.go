@@ -287,7 +287,7 @@ var _ = spec.DescribeOnRedis("The contract about shared keys of", func(on *spec.
 			Expect(on.Client.ZRange(ctx, "la", 0, -1).Val()).To(Equal([]string{"~box", "=box/3", "box/3 00 60000 0 r2"}))
 		})
 
-		It("a waiter that steps back wakes a first one who wants the key alone, but nobody who shares it as well", func(ctx SpecContext) {
+		It("a waiter that steps back wakes a first one who did not fit beside it, and no other", func(ctx SpecContext) {
 			heard := listen(ctx, "box")
 			stand(ctx, "la", 100, "box/1 00 60000 0 r1", spec.FullLife, true)
 			on.Client.ZAdd(ctx, "la", redis.Z{Score: -1795306246131122, Member: "=box/1"})
@@ -298,6 +298,18 @@ var _ = spec.DescribeOnRedis("The contract about shared keys of", func(on *spec.
 			obtain(ctx, "t2", "", hour, 0)
 			Expect(run(ctx, "release", "a ha la", "t2", "1 1=0", "box/2 00 60000 0 t2", "0", "101", 3, "1")).To(Equal(none))
 			Expect(heard()).To(HavePrefix("3"))
+			on.Client.FlushDB(ctx)
+
+			for limit, want := range map[int]string{2: "1", 3: ""} { // beside another holder
+				stand(ctx, "la", 100, "box/1 00 60000 0 r1", spec.FullLife, true)
+				on.Client.ZAdd(ctx, "la", redis.Z{Score: -float64(limit), Member: "=box/1"})
+				obtain(ctx, "t1", "", hour, limit)
+				obtain(ctx, "t2", "", hour, limit)
+				Expect(run(ctx, "release", "a ha la", "t2", fmt.Sprint("1 1=", limit), "box/2 00 60000 0 t2", "0", "101", 3, "1")).
+					To(Equal(none))
+				Expect(heard()).To(Equal(want), "limit %d", limit)
+				on.Client.FlushDB(ctx)
+			}
 		})
 
 		It("a waiter that steps back says again how many holders it allows", func(ctx SpecContext) {

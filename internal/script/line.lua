@@ -98,7 +98,8 @@ end
 local function hasEnded(score) return math.floor(-tonumber(score) / 4096) - moment < -5000 end
 
 -- enter renews a mark in a line, or makes it, and reports whether it has made it. old is its score before. enter makes the
--- line last longer if it makes the mark or its life longer. If it makes the mark, and waiters that have left may still stand
+-- line last longer if it makes the mark or its life longer, or if the line could end before the mark: its inbox may have
+-- been in no beat for this line since others of it have left. If it makes the mark, and waiters that have left may still stand
 -- in line, it first removes the waiters of the inbox, but looks at no more than 20,000 waiters in all lines together. It
 -- also removes all marks that ended long ago then, because nobody else removes one without entries.
 local budget = 20000
@@ -131,7 +132,8 @@ local function enter(line, mark, old)
 		return false
 	end
 	local lasts = lineLasts(mark.life)
-	if (made or -old % 4096 < mark.life * 2) and (tonumber(call('PTTL', line)) or 0) < lasts then
+	local least = (made or -old % 4096 < mark.life * 2) and lasts or mark.life * 1000 * 4 / 3
+	if (tonumber(call('PTTL', line)) or 0) < least then
 		call('PEXPIRE', line, lasts)
 	end
 	return made
