@@ -53,9 +53,9 @@ Returns     1                 granted, all newly taken, no fencing token
                               instead, and the reply above with closed and id added
 Publishes   to redislock:inbox:‹inbox›, once for each waiter: its number, if it is the first live
             one of a line from which dead ones were removed, or can share the key with that one, or is
-            one of the next two behind it who can share a key that is taken now; its number, " after " and ttl,
-            if it is the first one and the keys are taken for less than its interval; to its own
-            inbox its number, " marked ", the time, and each i after a space, up to 1,000 a message
+            one of the next two behind the caller who can share a key that is taken now; its number,
+            " after " and ttl, if it is the first one and the keys are taken for less than its
+            interval; to its own inbox its number, " marked ", the time, and each i after a space, up to 1,000 a message
 Errors      WRONGTYPE         a lock key or the fence key is not a string, or a line or a house
                               not a sorted set
             ERR               the ttl is not a whole number above 0; the fence

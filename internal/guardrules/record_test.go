@@ -10,7 +10,6 @@ import (
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/internal/testing/history"
 	"github.com/redislock/redislock/internal/testing/history/check"
-	"github.com/redislock/redislock/internal/testing/spec"
 )
 
 // record is the history of a schedule: the locks that the callers believe to have. judge checks it. Nothing is excepted: no
@@ -97,7 +96,7 @@ func (r *record) granted(name string, began time.Time, lock *redislock.Lock, opt
 	r.events = append(r.events, history.Event{
 		Kind: history.Grant, At: r.lookLocked(), Start: r.at(began), Until: r.at(c.until), Name: name, Op: c.op,
 		Token: lock.Token(), Custom: opt.Token != "", Keys: lock.Keys(), FenceKey: opt.FenceKey, Fence: lock.FenceToken(),
-		Need: int64(need), Holders: spec.Holders(lock.Keys(), opt),
+		Need: int64(need), Holders: history.HoldersOf(lock.Keys(), opt.Shared, opt.Permits),
 	})
 	r.claims = append(r.claims, c)
 	return c

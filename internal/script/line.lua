@@ -23,7 +23,8 @@ deleted.
 
 KEYS[…]     the lines, where the header of the script says
 ARGV        none
-Returns     nothing: it defines marking, lineLasts, hasEnded, enter, first, late, tell, announce and warn
+Returns     nothing: it defines marking, lineLasts, limitOf, shareScore, forget, hasEnded, enter, first, late, tell, wake,
+            announce and warn
 Publishes   to redislock:inbox:‹inbox›, see tell and announce
 Errors      none of its own
 ]]

@@ -10,7 +10,6 @@ import (
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/internal/testing/history"
 	"github.com/redislock/redislock/internal/testing/history/check"
-	"github.com/redislock/redislock/internal/testing/spec"
 )
 
 // placesClaims writes the history of a schedule: the locks that the callers believe to have, what the servers hold, and what
@@ -66,12 +65,12 @@ func (p *placesClaims) nowLocked() int64 {
 func (p *placesClaims) granted(began time.Time, lock *redislock.Lock, opt *redislock.Options) *claim {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c := &claim{lock: lock, until: lock.Until(), shared: spec.Holders(lock.Keys(), opt) != nil}
+	c := &claim{lock: lock, until: lock.Until(), shared: len(opt.Shared)+len(opt.Permits) > 0}
 	p.grants++
 	p.events = append(p.events, history.Event{
 		Kind: history.Grant, At: p.lookLocked(), Start: p.at(began), Until: p.at(c.until), Name: "Obtain",
 		Op: lock.Token(), Token: lock.Token(), Keys: lock.Keys(), FenceKey: "fence", Fence: lock.FenceToken(),
-		Need: int64(p.need), Holders: spec.Holders(lock.Keys(), opt),
+		Need: int64(p.need), Holders: history.HoldersOf(lock.Keys(), opt.Shared, opt.Permits),
 	})
 	p.claims = append(p.claims, c)
 	p.sampleLocked()

@@ -3,7 +3,10 @@
 // library or Redis.
 package history
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Kind says what an event is about.
 type Kind string
@@ -94,6 +97,22 @@ type Event struct {
 	Queue, Custom, Lost, Lossy, Fresh, Exact bool
 
 	Held []Held
+}
+
+// HoldersOf returns the Holders of a grant of keys: any number may hold those in shared, permits says how many may hold
+// others, and the rest is exclusive.
+func HoldersOf(keys, shared []string, permits map[string]int) (all []int64) {
+	if len(shared)+len(permits) == 0 {
+		return nil
+	}
+	for _, key := range keys {
+		most := int64(max(permits[key], 1))
+		if slices.Contains(shared, key) {
+			most = 0
+		}
+		all = append(all, most)
+	}
+	return all
 }
 
 // Held is one key that Redis holds.

@@ -3,7 +3,6 @@ package spec
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -61,22 +60,6 @@ func Refused(ctx context.Context, locks *redislock.Client, opt *redislock.Option
 	GinkgoHelper()
 	_, err := locks.ObtainMulti(ctx, keys, time.Minute, opt)
 	Expect(err).To(MatchError(redislock.ErrNotObtained))
-}
-
-// Holders returns how many holders an obtain lets each key have, 0 for no limit, as a history has it; nil if all are
-// exclusive.
-func Holders(keys []string, opt *redislock.Options) (all []int64) {
-	if len(opt.Shared)+len(opt.Permits) == 0 {
-		return nil
-	}
-	for _, key := range keys {
-		most := int64(max(opt.Permits[key], 1))
-		if slices.Contains(opt.Shared, key) {
-			most = 0
-		}
-		all = append(all, most)
-	}
-	return all
 }
 
 // Refusal returns the RefusedError in an error.

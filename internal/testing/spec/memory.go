@@ -1,11 +1,11 @@
 package spec
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -131,7 +131,7 @@ func (s *MemoryServer) HasKey(key, token string, left time.Duration) bool {
 	return has && lasts >= left
 }
 
-// Holders returns for how long each token holds a key of the server. Of a key that is no lock, "" has it.
+// Holders returns who holds a key, by token, and for how much longer. If no lock has written the key, the token is "".
 func (s *MemoryServer) Holders(key string) map[string]time.Duration {
 	if !s.Memory.Exists(key) {
 		return nil
@@ -165,23 +165,21 @@ func (s *MemoryServer) SkewClock(number int, ahead time.Duration) {
 }
 
 // SkewProposal changes the fencing token that a request proposes, if it is an obtain, as if the client's clock were ahead.
-// The proposal is the first number of 15 digits; of 16 from the year 2001 on. A waiter that has a ticket, and wants no
-// fencing token, proposes nothing.
+// If the request wants none, its proposal is a ticket, if it makes one.
 func SkewProposal(m faultproxy.Message, raw []byte, ahead time.Duration) {
 	if !Running("obtain")(m.Args) {
 		return
 	}
-	if n, err := strconv.Atoi(m.Args[2]); err == nil {
-		if argv := m.Args[3+n:]; len(argv) > 7 && argv[4] == "0" && argv[7] != "0" {
-			return
+	keys, _ := strconv.Atoi(m.Args[2])
+	argv := m.Args[3+keys:]
+	for _, at := range []int{4, 10} { // see obtain.lua
+		if at >= len(argv) || len(argv[at]) < 15 { // it proposes nothing there; numbers of 15 digits end in the year 2001
+			continue
 		}
-	}
-	if proposed := proposals.FindSubmatchIndex(raw); proposed != nil {
-		number := raw[proposed[2]:proposed[3]]
-		if proposal, err := strconv.ParseInt(string(number), 10, 64); err == nil {
-			copy(number, fmt.Sprint(proposal+ahead.Microseconds()))
+		if proposal, err := strconv.ParseInt(argv[at], 10, 64); err == nil {
+			begin := bytes.Index(raw, []byte("\r\n"+argv[at]+"\r\n")) + 2
+			copy(raw[begin:begin+len(argv[at])], fmt.Sprint(proposal+ahead.Microseconds()))
 		}
+		return
 	}
 }
-
-var proposals = regexp.MustCompile(`\$1[56]\r\n(\d{15,16})\r\n`)

@@ -98,20 +98,8 @@ func (c *call) shareAs(other *call, keys ...string) {
 	maps.DeleteFunc(c.opt.Permits, func(key string, _ int) bool { return isOther(key) })
 }
 
-// holders returns how many holders each key of the call may have, 0 for no limit; nil if all are exclusive.
-func (c *call) holders() (all []int64) {
-	if len(c.opt.Shared)+len(c.opt.Permits) == 0 {
-		return nil
-	}
-	for _, name := range c.keys {
-		most := int64(max(c.opt.Permits[name], 1))
-		if slices.Contains(c.opt.Shared, name) {
-			most = 0
-		}
-		all = append(all, most)
-	}
-	return all
-}
+// holders returns how many holders each key of the call may have, as a history has it.
+func (c *call) holders() []int64 { return history.HoldersOf(c.keys, c.opt.Shared, c.opt.Permits) }
 
 // granted writes that the call was granted.
 func (g *goroutine) granted(c *call, token string, until time.Time, fence int64) {

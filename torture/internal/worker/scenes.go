@@ -175,8 +175,8 @@ func (g *goroutine) custom() {
 	keys := g.someKeys()
 	keys = slices.DeleteFunc(keys, func(key string) bool { return key[1] != keys[0][1] }) // those of one slot
 	token := g.nextOp()
-	how := new(call) // it shares the keys, in all calls with the token: nobody can lock a key alone that he shares
-	how.opt = &redislock.Options{}
+	// All calls with the token share the keys in the same way: nobody can lock a key alone that he shares.
+	how := &call{opt: new(redislock.Options)}
 	if g.chance(3) {
 		g.share(how, keys...)
 	}
