@@ -15,7 +15,13 @@ import (
 
 // gather is how long a waiter that one server of a quorum has woken waits for messages of the others. A release reaches all
 // servers at about the same time. Across slots, different holders may release the keys one after the other.
-const gather = time.Millisecond
+//
+// Each split round doubles it, up to 2^maxGather times: while a minority is free for readers, each of them that tries there
+// wakes others, who would be split as well.
+const (
+	gather    = time.Millisecond
+	maxGather = 8
+)
 
 // Await waits until the next round is due. It returns false if ctx ends or the Client is closed first.
 func (t *Tries) Await(ctx context.Context) bool {
@@ -28,7 +34,7 @@ func (t *Tries) Await(ctx context.Context) bool {
 			woken = now
 		}
 		if t.places.quorum && called > 0 {
-			due = sooner(due, woken.Add(gather))
+			due = sooner(due, woken.Add(gather<<min(t.splits, maxGather)))
 		}
 		if called >= t.places.need || !now.Before(due) {
 			return undecided, due
