@@ -25,6 +25,10 @@ type Status struct {
 	Holders     []Holder
 	HolderCount int
 
+	// Line is the first of the waiters, in the order in which they will be served: at most 100, and of many keys fewer, so that
+	// they are about 10,000 in all. [Client.Line] returns all.
+	Line []Waiter
+
 	// Places are what the servers of a quorum hold, where they disagree; nil where they agree and for one Redis. Servers
 	// that did not answer are left out. If no majority agrees, Token is "" and TTL is 0, although some servers hold the key.
 	Places []PlaceStatus
@@ -67,9 +71,10 @@ func (c *Client) Inspect(ctx context.Context, keys ...string) ([]Status, error) 
 	if err := c.usable(ctx, keys); err != nil {
 		return nil, err
 	}
+	glance := script.Glance{Shown: min(max(maxInLines/len(keys), 1), maxInLine)}
 	statuses := make([]Status, len(keys))
 	if c.quorum != nil {
-		views, err := c.quorum.Inspect(ctx, keys)
+		views, err := c.quorum.Inspect(ctx, keys, glance)
 		if err != nil {
 			return nil, err
 		}
@@ -81,7 +86,7 @@ func (c *Client) Inspect(ctx context.Context, keys ...string) ([]Status, error) 
 		}
 		return statuses, nil
 	}
-	held, err := c.one.Inspect(ctx, keys)
+	held, err := c.one.Inspect(ctx, keys, glance)
 	if err != nil {
 		return nil, err
 	}
@@ -91,6 +96,12 @@ func (c *Client) Inspect(ctx context.Context, keys ...string) ([]Status, error) 
 	return statuses, nil
 }
 
+// maxInLine bounds Status.Line of one key, and maxInLines those of all keys of one Inspect.
+const (
+	maxInLine  = 100
+	maxInLines = 10_000
+)
+
 // statusOf returns the status of a key that holds this.
 func statusOf(key string, h *script.Held) Status {
 	s := Status{
@@ -99,6 +110,9 @@ func statusOf(key string, h *script.Held) Status {
 	}
 	for _, one := range h.Holders {
 		s.Holders = append(s.Holders, Holder(one))
+	}
+	for i := range h.Line {
+		s.Line = append(s.Line, waiterOf(&h.Line[i]))
 	}
 	return s
 }
@@ -154,6 +168,32 @@ type Waiter struct {
 	Process  string    // names the process that waits: the same text for all its waiters, on all servers
 	Since    time.Time // about when it came, by the server's clock; on one server, different for each waiter of a line
 	Late     bool      // its process has been silent for a while, and it may be passed over soon
+
+	Wants []string // all keys that it waits for; nil for more than 16, or very long ones
+	Limit int      // how many holders it would let this key have, itself included; 0 for no limit
+
+	// Holds are the locks that its caller holds while it waits; see [Options.Queue]. Holds and Wants together have up to 1 KiB
+	// of names.
+	Holds     []Holding
+	HoldsMore bool // and others
+}
+
+// Holding is a lock that a [Waiter] holds.
+type Holding struct {
+	Token string
+	Keys  []string // at most 16
+	More  bool     // and others
+}
+
+func waiterOf(w *script.Waiter) Waiter {
+	found := Waiter{
+		Token: w.Token, Metadata: w.Metadata, Process: w.Process, Since: time.UnixMicro(w.Ticket), Late: w.Late,
+		Wants: w.Wants, Limit: w.Limit, HoldsMore: w.More,
+	}
+	for _, lock := range w.Holds {
+		found.Holds = append(found.Holds, Holding(lock))
+	}
+	return found
 }
 
 // Line returns the waiters in line for the key, in the order in which they will be served; see [Options.Queue]. It omits
@@ -175,8 +215,8 @@ func (c *Client) Line(ctx context.Context, key string) ([]Waiter, error) {
 		found, err = c.one.Waiters(ctx, key)
 	}
 	var waiters []Waiter
-	for _, w := range found {
-		waiters = append(waiters, Waiter(w))
+	for i := range found {
+		waiters = append(waiters, waiterOf(&found[i]))
 	}
 	return waiters, err
 }

@@ -153,7 +153,7 @@ spares = true
 -- handOver gives a waiter the keys whose lines are at those indices in KEYS, and reports whether it has done so. If it has
 -- not because nobody received the grant, the waiter's inbox is gone.
 local function handOver(waiter, indices)
-	local wants, ttl, length, rest = string.match(waiter.entry, '^%S+ (%d+) (%d+) (%d+) (.*)$')
+	local wants, ttl, length, named, rest = string.match(waiter.entry, '^%S+ (%d+) (%d+) (%d+)%+?(%d*) (.*)$')
 	length = tonumber(length)
 	local fits = tonumber(wants) == #indices and #KEYS - lines + 1 == n
 	if told[waiter.id] or not fits or not waiter.open or late(waiter) or isClosed() then
@@ -183,7 +183,7 @@ local function handOver(waiter, indices)
 	end
 	-- A waiter that stayed in line after a hand-off could be handed the lock again, with nobody to take it. The message cannot
 	-- be taken back, so test first whether an ACL lets this user remove a waiter.
-	local value, failed = string.sub(rest, length + 1), type(call('ZREM', KEYS[indices[1]], '')) ~= 'number'
+	local value, failed = string.sub(rest, length + 1 + (tonumber(named) or 0)), type(call('ZREM', KEYS[indices[1]], '')) ~= 'number'
 	for i = 1, failed and 0 or #indices do
 		failed = failed or call('SET', KEYS[indices[i] - lines + 1], value, 'PX', ttl).err
 	end

@@ -15,7 +15,7 @@ import (
 )
 
 // Inspect returns what the keys hold, and who waits for them.
-func (p *Place) Inspect(ctx context.Context, keys []string) ([]script.Held, error) {
+func (p *Place) Inspect(ctx context.Context, keys []string, g script.Glance) ([]script.Held, error) {
 	groups, err := p.Redis.Group(keys)
 	if err != nil {
 		return nil, fault.Failed("inspect", keys, err)
@@ -25,9 +25,9 @@ func (p *Place) Inspect(ctx context.Context, keys []string) ([]script.Held, erro
 			return nil, err
 		}
 	}
-	held, err := p.inspectGroups(ctx, keys, groups)
+	held, err := p.inspectGroups(ctx, keys, groups, &g)
 	if transport.HasCode(err, "CROSSSLOT") { // a Cluster behind a custom client type
-		held, err = p.inspectGroups(ctx, keys, transport.GroupBySlot(keys))
+		held, err = p.inspectGroups(ctx, keys, transport.GroupBySlot(keys), &g)
 	}
 	if err != nil {
 		return nil, err
@@ -78,20 +78,20 @@ func (p *Place) Attach(ctx context.Context, keys []string, token string) (Found,
 const maxLooks = 16
 
 // inspectGroups asks what the keys hold and who waits for them, with one round trip for each group.
-func (p *Place) inspectGroups(ctx context.Context, keys []string, groups [][]int) ([]script.Held, error) {
+func (p *Place) inspectGroups(ctx context.Context, keys []string, groups [][]int, g *script.Glance) ([]script.Held, error) {
 	all := make([]script.Held, len(keys))
 	errs := make([]error, len(groups))
 	var wait sync.WaitGroup
 	room := make(chan struct{}, maxLooks)
-	for g, group := range groups {
+	for at, group := range groups {
 		slices.SortStableFunc(group, func(a, b int) int { return script.LinesFirst(keys[a], keys[b]) })
 		some := make([]string, len(group))
-		for i, at := range group {
-			some[i] = keys[at]
+		for i, index := range group {
+			some[i] = keys[index]
 		}
 		lookAt := func() {
-			found, err := p.look(ctx, some)
-			errs[g] = err
+			found, err := p.look(ctx, some, g)
+			errs[at] = err
 			for i := range found {
 				all[group[i]] = found[i]
 			}
@@ -111,8 +111,8 @@ func (p *Place) inspectGroups(ctx context.Context, keys []string, groups [][]int
 }
 
 // look asks what the keys hold and who waits for them.
-func (p *Place) look(ctx context.Context, keys []string) ([]script.Held, error) {
-	call, err := p.ask(ctx, "inspect", keys, p.set.Scripts.Inspect(keys, true))
+func (p *Place) look(ctx context.Context, keys []string, g *script.Glance) ([]script.Held, error) {
+	call, err := p.ask(ctx, "inspect", keys, p.set.Scripts.Inspect(keys, g))
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +134,7 @@ func (p *Place) Waiters(ctx context.Context, key string) ([]script.Waiter, error
 	if err != nil {
 		return nil, err
 	}
-	found, err := script.ReadWaiters(c.Reply)
+	found, err := script.ReadWaiters(key, c.Reply)
 	if err != nil {
 		return nil, fault.Failed("line", line, err)
 	}

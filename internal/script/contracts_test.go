@@ -562,8 +562,35 @@ var _ = spec.DescribeOnRedis("The contract of", func(on *spec.Redis) {
 			on.Client.Set(ctx, "b", "t", 0)
 			on.Client.SAdd(ctx, "s", "x")
 			Expect(run(ctx, "inspect", "a b gone s", 4)).To(HaveExactElements(
-				"t m d", BeNumerically("~", minute, 1000), none, none, "t", int64(-1), none, none,
-				nil, int64(-2), none, none, nil, int64(-1), none, none))
+				"t m d", BeNumerically("~", minute, 1000), none, none, BeEmpty(), "t", int64(-1), none, none, BeEmpty(),
+				nil, int64(-2), none, none, BeEmpty(), nil, int64(-1), none, none, BeEmpty()))
+		})
+
+		It("{…, waiters, since, {entry, ticket, late, limit, …}}: live waiters", func(ctx SpecContext) {
+			on.Stand(ctx, "la", 5, "dead/1 1 60000 0 t", -time.Second, true)
+			on.Stand(ctx, "la", 6, "late/1 1 60000 0 t", spec.FullLife/4, true)
+			on.Stand(ctx, "la", 7, "box/2 1 60000 0+5 k1:xxt", spec.FullLife, true)
+			on.Stand(ctx, "la", 8, "box/3 00 60000 0 t", spec.FullLife, true)
+			on.Client.ZAdd(ctx, "la", redis.Z{Score: -4, Member: "=box/3"})
+			on.Stand(ctx, "la", 9, "box/4 00 60000 0+2 k1t", spec.FullLife, true)
+			on.Client.ZAdd(ctx, "la", redis.Z{Score: -1795306246131122, Member: "=box/4"})
+			late := spec.List{"late/1 1 60000 0 t", int64(6), int64(1), int64(1)}
+			naming := spec.List{"box/2 1 60000 0+5 k1:xxt", int64(7), none, int64(1)}
+			sharing := spec.List{"box/3 00 60000 0 t", int64(8), none, int64(4), "box/4 00 60000 0+2 k1t", int64(9), none, none}
+			for _, test := range []struct {
+				args  []any
+				count int64
+				shown spec.List
+			}{
+				{nil, 4, spec.List{}},
+				{[]any{"0", "", 2}, 4, slices.Concat(late, naming)},
+				{[]any{"0", "", 9}, 4, slices.Concat(late, naming, sharing)},
+				{[]any{"0", "", 9, 10}, 4, slices.Concat(naming, sharing[4:])},
+				{[]any{"0", "", 1, 9}, 3, naming},
+			} {
+				Expect(run(ctx, "inspect", "a ha la", append([]any{"1 1=1"}, test.args...)...)).To(HaveExactElements(
+					nil, int64(-2), test.count, int64(6), Equal(test.shown)))
+			}
 		})
 	})
 })

@@ -7,14 +7,19 @@ KEYS[…]     the lines, as line.lua describes them, of the first of the keys in
 ARGV[1]     modes, as shared.lua describes it, with all keys that can have a house
 ARGV[2]     "1" to ask only while the guard is open; else "0" or missing
 ARGV[3]     the token of a holder who is shown first; "" or missing for none
+ARGV[4]     how many waiters to show of each line; 0 or missing for none
+ARGV[5]     a ticket, to look only at waiters with lower ones, and to show all of those for a shared key, and only
+            those that name something for others; missing for all waiters
 
-Returns     {value, ms, waiters, since, value, ms, waiters, since, …}  for each key in order:
+Returns     {value, ms, waiters, since, shown, value, ms, waiters, since, shown, …}  for each key in order:
             value    nil if the key does not exist or is not a string. If it is shared:
                      {count, token, ms, limit, metadata, token, …}: how many hold it, and up to 100 of
                      them, those who hold it for longest first; limit is 0 for none
             ms       the remaining ttl; -1 for a key without expiry, -2 if the key does not exist
             waiters  how many live waiters its line has; 0 for a key without a line
             since    the ticket of the first of them; 0 if there is none
+            shown    {entry, ticket, late, limit, …}: the first of them; late is 1 if the inbox has been silent for
+                     two of its three intervals; limit is how many holders it would let the key have, and 0 for no limit
             {-2, closed, id}  the guard is closed for closed ms; see marker.lua
 Errors      those of marker.lua, if ARGV[2] is "1"
 ]]
@@ -38,22 +43,40 @@ local n, shares = tonumber(string.match(modes, '^%d+')), nil
 local now = call('TIME')
 now = math.floor((now[1] * 1000000 + now[2]) / 1000)
 
--- waiting returns how many live waiters a line has, and the ticket of the first of them. Dead ones stay in a line until
--- obtain, release or beat looks at it.
-local function waiting(line)
-	local live, count, first = {}, 0, nil
+local most, below = tonumber(ARGV[4] or 0), ARGV[5]
+
+-- limitOf returns how many holders a waiter would let the key of a line have; see line.lua.
+local function limitOf(line, entry)
+	local id = string.match(entry, '^(%S+) 00 ')
+	local score = id and tonumber(call('ZSCORE', line, '=' .. id) or -1) or -1
+	return score < -1000000 and 0 or -score
+end
+
+-- waiting returns how many live waiters a line has, the ticket of the first of them, and what to show of the first ones. joint
+-- says that several may hold the key. Dead ones stay in a line until obtain, release or beat looks at it.
+local function waiting(line, joint)
+	local live, late, shown, count, first = {}, {}, {}, 0, nil
 	local marks = pcall('ZRANGEBYSCORE', line, '-inf', '-3.8e15', 'WITHSCORES') -- the key may not be a sorted set
 	for i = 1, #marks, 2 do
+		local inbox, life = string.sub(marks[i], 2), math.floor(-marks[i + 1] % 4096 / 2) * 1000
 		local left = math.floor(-marks[i + 1] / 4096) - now
-		live[string.sub(marks[i], 2)] = left >= 0 and left <= math.floor(-marks[i + 1] % 4096 / 2) * 1000 + 1000
+		live[inbox], late[inbox] = left >= 0 and left <= life + 1000, left < life / 3 and 1 or 0
 	end
 	local at, found = 0, marks -- without marks, nobody is live
 	while found[1] do
-		found = call('ZRANGEBYSCORE', line, 0, '+inf', 'LIMIT', at, CHUNK)
+		found = call('ZRANGEBYSCORE', line, 0, below and '(' .. below or '+inf', 'LIMIT', at, CHUNK)
 		for i = 1, #found do
-			if live[string.match(found[i], '^[^ /]*')] then
+			local entry = found[i]
+			local inbox = string.match(entry, '^[^ /]*')
+			if live[inbox] then
 				count = count + 1
-				first = first or found[i]
+				first = first or entry
+				if #shown < most * 4 and (not below or joint or string.find(entry, '^%S+ %d+ %d+ %d+%+')) then
+					shown[#shown + 1] = entry
+					shown[#shown + 1] = tonumber(call('ZSCORE', line, entry))
+					shown[#shown + 1] = late[inbox]
+					shown[#shown + 1] = limitOf(line, entry)
+				end
 			end
 		end
 		if not found[CHUNK] then
@@ -61,7 +84,7 @@ local function waiting(line)
 		end
 		at = at + CHUNK
 	end
-	return count, first and tonumber(call('ZSCORE', line, first)) or 0
+	return count, first and tonumber(call('ZSCORE', line, first)) or 0, shown
 end
 
 local held = {}
@@ -69,18 +92,19 @@ for first = 1, n, CHUNK do
 	local values = call('MGET', unpack(KEYS, first, math.min(first + CHUNK - 1, n)))
 	for i = 1, #values do
 		local index = first + i - 1
-		local line, waiters, since = KEYS[n + shares.count + index], 0, 0
+		local line, waiters, since, shown = KEYS[n + shares.count + index], 0, 0, {}
 		if values[i] == shares.mark and shares.limit[index] and not shares.wrong(index) then
 			values[i] = shares.holders(index, 100)
 			table.insert(values[i], 1, shares.holderCount(index))
 		end
 		if line then
-			waiters, since = waiting(line)
+			waiters, since, shown = waiting(line, type(values[i]) == 'table')
 		end
 		held[#held + 1] = values[i]
 		held[#held + 1] = call('PTTL', KEYS[index])
 		held[#held + 1] = waiters
 		held[#held + 1] = since
+		held[#held + 1] = shown
 	end
 end
 return held

@@ -4,10 +4,11 @@ into theirs, in place of the words "include line". Before that, they have set KE
 µs) and most (how many waiters to pass over). If call is redis.pcall, an error of Redis looks like an empty line.
 
 A line is a sorted set. It has an entry for each waiter, whose score is its ticket:
-   ‹inbox›/‹number› ‹wants› ‹ttl› ‹f› ‹fence key›‹value›
+   ‹inbox›/‹number› ‹wants› ‹ttl› ‹f›+‹n› ‹fence key›‹names›‹value›
 wants    how many keys it wants; 0 if it may only be woken
 ttl      in ms
-f        the length of the fence key's name; 0 without a fence key
+f, n     the lengths of the fence key's name and of the names; 0 without a fence key, and no "+‹n›" without names
+names    the keys that it wants, and the locks that its caller holds, as names.go writes them; no script reads them
 value    what its keys will hold: token, or token, a space and metadata
 It has a mark for each inbox with such waiters, "~‹inbox›", whose score is minus
    deadline in ms * 4096 + life in s * 2 + 1 if the subscription is open

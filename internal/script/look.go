@@ -40,6 +40,7 @@ type Held struct {
 	Gone            bool          // the key does not exist
 	Waiters         int
 	Since           time.Time // when the first waiter came; zero without waiters
+	Line            []Waiter  // the first waiters, as far as they were asked for
 	Holders         []Holder  // of a shared key, at most 100; nil for others. The fields above are those of the first one
 	Count           int       // how many hold a shared key
 }
@@ -51,23 +52,36 @@ type Holder struct {
 	Limit           int // how many holders it lets the key have; 0 for no limit
 }
 
-// Inspect returns a call that asks what keys hold. If lines is set, it also asks how many wait for them. Then the keys must
-// be in the order of LinesFirst.
-func (s *Scripts) Inspect(names []string, lines bool) *transport.Call {
+// Glance says what to tell of the lines of keys.
+type Glance struct {
+	Shown int   // how many waiters of each line
+	Below int64 // look only at lower tickets, and unless a key is shared, show only those that name something; 0 for all
+}
+
+// Inspect returns a call that asks what keys hold. With a Glance, it also asks who waits for them. Then the keys must be in the
+// order of LinesFirst.
+func (s *Scripts) Inspect(names []string, g *Glance) *transport.Call {
 	keys := BoxToLook(names, nil)
 	c := &transport.Call{Script: s.inspect}
 	var modes any
 	c.Keys, modes = keys.held()
 	c.Args = []any{modes}
-	if lines {
-		c.Spare = keys.lines()
+	if g == nil {
+		return c
+	}
+	c.Spare = keys.lines()
+	if g.Shown > 0 {
+		c.Args = append(c.Args, "0", "", g.Shown)
+		if g.Below > 0 {
+			c.Args = append(c.Args, g.Below)
+		}
 	}
 	return c
 }
 
 // InspectOpen is Inspect for the keys of a lock with that token, but only while the guard is open.
 func (s *Scripts) InspectOpen(names []string, token string) *transport.Call {
-	c := s.Inspect(names, false)
+	c := s.Inspect(names, nil)
 	c.Args = append(c.Args, flag(s.Guard.IsSet()), token)
 	return c
 }
@@ -85,25 +99,33 @@ func ReadClosure(reply any) Closure {
 // ReadHeld reads a reply of inspect for these keys.
 func ReadHeld(keys []string, reply any) ([]Held, error) {
 	values, _ := reply.([]any)
-	if len(values) != 4*len(keys) {
+	const fields = 5 // of a key
+	if len(values) != fields*len(keys) {
 		return nil, unexpected(reply)
 	}
 	all := make([]Held, len(keys))
 	for i := range all {
-		h := &all[i]
-		value, _ := values[4*i].(string) // nil for a key of another type
-		left, _ := values[4*i+1].(int64)
+		h, values := &all[i], values[fields*i:fields*(i+1)]
+		value, _ := values[0].(string) // nil for a key of another type
+		left, _ := values[1].(int64)
 		if h.Gone = left == -2; !h.Gone {
 			h.TTL = remaining(left)
 		}
 		h.Token, h.Metadata = split(value)
-		if parts, _ := values[4*i].([]any); len(parts) > 0 {
+		if parts, _ := values[0].([]any); len(parts) > 0 {
 			h.readHolders(parts)
 		}
-		waiters, _ := values[4*i+2].(int64)
+		waiters, _ := values[2].(int64)
 		h.Waiters = int(waiters)
-		if ticket, _ := values[4*i+3].(int64); ticket > 0 {
+		if ticket, _ := values[3].(int64); ticket > 0 {
 			h.Since = time.UnixMicro(ticket)
+		}
+		shown, _ := values[4].([]any)
+		for ; len(shown) >= 4; shown = shown[4:] {
+			entry, _ := shown[0].(string)
+			ticket, _ := shown[1].(int64)
+			limit, _ := shown[3].(int64)
+			h.Line = append(h.Line, readWaiter(keys[i], entry, ticket, shown[2] == any(int64(1)), int(limit)))
 		}
 	}
 	return all, nil
@@ -223,13 +245,17 @@ func ReadBlocker(keys []string, reply any) Blocker {
 	return b
 }
 
-// Waiter is one waiter in the line of a key. Its fields are those of Waiter in the root.
+// Waiter is one waiter in the line of a key.
 type Waiter struct {
+	Names
+
 	Token    string
 	Metadata string
 	Process  string
-	Since    time.Time
+	ID       string // its entry begins with it; orders waiters with one ticket
+	Ticket   int64
 	Late     bool
+	Limit    int // how many holders it would let the key have; 0 for no limit
 }
 
 // Waiters returns a call that asks who waits for a key, and the name of the line; nil if the key can have no line.
@@ -240,14 +266,14 @@ func (s *Scripts) Waiters(key string) (c *transport.Call, line string) {
 	return &transport.Call{Script: s.waiters, Keys: []any{line}}, line
 }
 
-// ReadWaiters reads a reply of waiters. It returns the live waiters, in the order in which they are served.
-func ReadWaiters(reply any) ([]Waiter, error) {
+// ReadWaiters reads a reply of waiters for a key. It returns the live waiters, in the order in which they are served.
+func ReadWaiters(key string, reply any) ([]Waiter, error) {
 	members, _ := reply.([]any)
 	if len(members) == 0 {
 		return nil, unexpected(reply)
 	}
 	now, _ := members[0].(int64)
-	marks := map[string]mark{} // by inbox
+	marks, limits := map[string]mark{}, map[string]int{} // by inbox; by id
 	var waiters []Waiter
 	for i := 1; i+1 < len(members); i += 2 {
 		member, _ := members[i].(string)
@@ -260,18 +286,37 @@ func ReadWaiters(reply any) ([]Waiter, error) {
 			marks[inbox] = readMark(int64(-score))
 			continue
 		}
-		id, rest, is := strings.Cut(member, " ")
-		if !is { // what a waiter would share
+		if id, is := strings.CutPrefix(member, "="); is {
+			if limits[id] = int(-score); score < -1_000_000 {
+				limits[id] = 0
+			}
+			continue
+		}
+		id, _, is := strings.Cut(member, " ")
+		if !is {
 			continue
 		}
 		inbox, _, _ := strings.Cut(id, "/")
+		limit, shares := limits[id]
+		if !shares {
+			limit = 1
+		}
 		if m := marks[inbox]; m.live(now) {
-			w := Waiter{Process: processOf(inbox), Since: time.UnixMicro(int64(score)), Late: m.late(now)}
-			w.Token, w.Metadata = split(entryValue(rest))
-			waiters = append(waiters, w)
+			waiters = append(waiters, readWaiter(key, member, int64(score), m.late(now), limit))
 		}
 	}
 	return waiters, nil
+}
+
+// readWaiter reads the entry of a waiter in the line of a key.
+func readWaiter(key, entry string, ticket int64, late bool, limit int) Waiter {
+	id, rest, _ := strings.Cut(entry, " ")
+	inbox, _, _ := strings.Cut(id, "/")
+	w := Waiter{ID: id, Process: processOf(inbox), Ticket: ticket, Late: late, Limit: limit}
+	names, value := cutEntry(rest)
+	w.Names = readNames(names, key)
+	w.Token, w.Metadata = split(value)
+	return w
 }
 
 // processOf returns the part of an inbox's name that names its process. What follows the first dot distinguishes the inboxes
@@ -296,15 +341,22 @@ func (m mark) live(now int64) bool {
 
 func (m mark) late(now int64) bool { return 3*(m.deadline-now) < m.life }
 
-// entryValue returns the value that the keys of a waiter will hold. fields is what follows the id in its entry.
-func entryValue(fields string) string {
-	parts := strings.SplitN(fields, " ", 4) // wants, ttl, length of the fence key's name, then that name and the value
+// cutEntry returns what a waiter names, and the value that its keys will hold. fields is what follows the id in its entry.
+func cutEntry(fields string) (names, value string) {
+	parts := strings.SplitN(fields, " ", 4) // wants, ttl, the two lengths, then the fence key's name, the names and the value
 	if len(parts) < 4 {
-		return ""
+		return "", ""
 	}
-	length, err := strconv.Atoi(parts[2])
-	if err != nil || length < 0 || length > len(parts[3]) {
-		return ""
+	lengths, rest := strings.SplitN(parts[2], "+", 2), parts[3]
+	for i, digits := range lengths {
+		length, err := strconv.Atoi(digits)
+		if err != nil || length < 0 || length > len(rest) {
+			return "", ""
+		}
+		if i == 1 {
+			names = rest[:length]
+		}
+		rest = rest[length:]
 	}
-	return parts[3][length:]
+	return names, rest
 }

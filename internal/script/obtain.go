@@ -2,6 +2,7 @@ package script
 
 import (
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/redislock/redislock/internal/transport"
@@ -17,6 +18,7 @@ type Obtain struct {
 	TTL      time.Duration
 	FenceKey string // "" for no fencing token
 	Proposal int64  // of a fencing token and of a ticket, in µs since 1970; 0 for none
+	Names    string // what an entry in line names; see WriteNames
 }
 
 // Obtain makes c a call that acquires all keys or none. The caller takes no position in line: see AndWait.
@@ -69,24 +71,27 @@ func flag(is bool) any {
 // maxEntryMetadata is how many bytes of metadata a position in line shows. A waiter with more is not handed its keys.
 const maxEntryMetadata = 1024
 
-// Entry returns what follows the id of a waiter in its entry in the lines: how many keys it wants (0 if no release may hand
-// them over), its ttl, its fence key, and the value that its keys will hold.
+// Entry returns what follows the id of a waiter in its entry in the lines, as line.lua describes it: how many keys it wants (0
+// if no release may hand them over), its ttl, its fence key, what it names, and the value that its keys will hold.
 func (o *Obtain) Entry() string {
-	wants, metadata := len(o.Keys.Names), o.Metadata
+	wants, metadata := strconv.Itoa(len(o.Keys.Names)), o.Metadata
 	if len(metadata) > maxEntryMetadata {
-		wants, metadata = 0, metadata[:maxEntryMetadata]
+		wants, metadata = "0", metadata[:maxEntryMetadata]
 	}
 	if o.Custom || o.Proposal != 0 { // a release knows neither an earlier hold with this token nor holds at other places
-		wants = 0
+		wants = "0"
 	}
-	value := o.Token
+	if o.Keys.sharing() != nil {
+		wants = "00"
+	}
+	value, lengths := o.Token, strconv.Itoa(len(o.FenceKey))
 	if metadata != "" {
 		value += " " + metadata
 	}
-	if o.Keys.sharing() != nil { // see line.lua
-		return fmt.Sprintf(" 00 %d %d %s%s", o.TTL.Milliseconds(), len(o.FenceKey), o.FenceKey, value)
+	if o.Names != "" {
+		lengths += "+" + strconv.Itoa(len(o.Names))
 	}
-	return fmt.Sprintf(" %d %d %d %s%s", wants, o.TTL.Milliseconds(), len(o.FenceKey), o.FenceKey, value)
+	return fmt.Sprintf(" %s %d %s %s%s%s", wants, o.TTL.Milliseconds(), lengths, o.FenceKey, o.Names, value)
 }
 
 // Grant is the reply to an obtain, also to a refused one.

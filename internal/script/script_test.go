@@ -173,7 +173,7 @@ func TestGuardedCalls(t *testing.T) {
 	} {
 		want(t, "refresh", test.scripts.Refresh("T", keys, time.Minute, "new", "kept", true).Args, test.refresh)
 		want(t, "inspect for Attach", test.scripts.InspectOpen(keys.Names, "T").Args, test.inspect)
-		want(t, "inspect", test.scripts.Inspect(keys.Names, true).Args, test.inspectLines)
+		want(t, "inspect", test.scripts.Inspect(keys.Names, &script.Glance{}).Args, test.inspectLines)
 	}
 }
 
@@ -205,13 +205,20 @@ func TestReadHeld(t *testing.T) {
 	keys := []string{"a", "b", "c", "d"}
 	held, err := script.ReadHeld(keys, []any{
 		"T meta data", int64(1500), int64(2), int64(1_700_000_000_000_000),
-		"T", int64(-1), int64(0), int64(0),
-		nil, int64(-2), int64(0), int64(0),
-		"", int64(0), int64(0), int64(0),
+		[]any{"box.1/7 1 60000 0 T2 m", int64(1_700_000_000_000_000), int64(1), int64(0)},
+		"T", int64(-1), int64(0), int64(0), []any{},
+		nil, int64(-2), int64(0), int64(0), []any{},
+		"", int64(0), int64(0), int64(0), []any{},
 	})
 	want(t, "error", err, nil)
 	want(t, "held", held, []script.Held{
-		{Token: "T", Metadata: "meta data", TTL: 1500 * time.Millisecond, Waiters: 2, Since: time.UnixMicro(1_700_000_000_000_000)},
+		{
+			Token: "T", Metadata: "meta data", TTL: 1500 * time.Millisecond, Waiters: 2, Since: time.UnixMicro(1_700_000_000_000_000),
+			Line: []script.Waiter{{
+				Names: script.Names{Wants: []string{"a"}}, ID: "box.1/7", Token: "T2", Metadata: "m", Process: "box",
+				Ticket: 1_700_000_000_000_000, Late: true,
+			}},
+		},
 		{Token: "T", TTL: -1},
 		{Gone: true},
 		{TTL: time.Millisecond}, // 0 would say that nobody holds the key
@@ -287,21 +294,56 @@ func TestReadBeaten(t *testing.T) {
 
 // What a waiter writes into a line, Line reads again.
 func TestEntry(t *testing.T) {
-	const now = 1_700_000_000_000 // ms
-	for _, o := range []script.Obtain{
-		{Keys: script.Box([]string{"a"}), Token: "T", TTL: time.Minute},
-		{Keys: script.Box([]string{"a", "b"}), Token: "T", Metadata: "two words", TTL: time.Minute, FenceKey: "fence key"},
-		{Keys: script.Box([]string{"a"}), Token: "T", Metadata: strings.Repeat("x", 2000), TTL: time.Minute, Custom: true},
+	const now, ticket = 1_700_000_000_000, 1_700_000_000_000_000 // ms and µs
+	long := strings.Repeat("x", 2000)
+	many := make([]string, 20)
+	for i := range many {
+		many[i] = strconv.Itoa(i)
+	}
+	outer := script.Holding{Token: "outer", Keys: []string{"an outer", "9:k"}}
+	for _, test := range []struct {
+		wants []string
+		o     script.Obtain
+		holds []script.Holding
+		names script.Names
+	}{
+		{[]string{"a"}, script.Obtain{}, nil, script.Names{Wants: []string{"a"}}},
+		{[]string{"a", "b"}, script.Obtain{Metadata: "two words", FenceKey: "fence key"}, nil, script.Names{Wants: []string{"a", "b"}}},
+		{[]string{"a"}, script.Obtain{Metadata: long, Custom: true}, nil, script.Names{Wants: []string{"a"}}},
+		{
+			[]string{"a", " w3:b"}, script.Obtain{FenceKey: "9:"}, []script.Holding{outer, outer},
+			script.Names{Wants: []string{"a", " w3:b"}, Holds: []script.Holding{outer, outer}},
+		},
+		{many, script.Obtain{}, nil, script.Names{}},
+		{
+			many, script.Obtain{Metadata: "m"}, []script.Holding{{Token: "T2", Keys: many}},
+			script.Names{Holds: []script.Holding{{Token: "T2", Keys: many[:16], More: true}}},
+		},
+		{
+			[]string{"a"}, script.Obtain{}, []script.Holding{{Token: "T2", Keys: []string{"k", long}}, {Token: "T3", More: true}, {Token: long}},
+			script.Names{
+				Wants: []string{"a"}, Holds: []script.Holding{{Token: "T2", Keys: []string{"k"}, More: true}, {Token: "T3", More: true}}, More: true,
+			},
+		},
+		{[]string{"a", long}, script.Obtain{}, nil, script.Names{}},
 	} {
+		o := test.o
+		o.Keys, o.Token, o.TTL = script.Box(test.wants), "T", time.Minute
+		o.Names = script.WriteNames(test.wants, test.holds)
+		if len(o.Names) > 1024 {
+			t.Errorf("%d bytes of names", len(o.Names))
+		}
 		packed := -float64((now+3000)*4096 + 2*3)
-		waiters, err := script.ReadWaiters([]any{
-			int64(now), "~inbox.1", formatted(packed), "inbox.1" + o.Entry(), formatted(1_700_000_000_000_000),
+		waiters, err := script.ReadWaiters("a", []any{
+			int64(now), "~inbox.1", formatted(packed), "inbox.1/7" + o.Entry(), formatted(ticket),
 		})
 		want(t, "error", err, nil)
 		want(t, "waiters", waiters, []script.Waiter{{
-			Token: "T", Metadata: o.Metadata[:min(len(o.Metadata), 1024)], Process: "inbox", Since: time.UnixMicro(1_700_000_000_000_000),
+			Names: test.names, ID: "inbox.1/7", Token: "T", Metadata: o.Metadata[:min(len(o.Metadata), 1024)], Process: "inbox",
+			Ticket: ticket, Limit: 1,
 		}})
 	}
+	want(t, "the names of a waiter for one key that holds nothing", script.WriteNames([]string{"a"}, nil), "")
 }
 
 func formatted(score float64) string { return strconv.FormatFloat(score, 'f', -1, 64) }

@@ -29,12 +29,12 @@ type ServerView struct {
 }
 
 // Inspect returns what a majority of the servers hold.
-func (g *Group) Inspect(ctx context.Context, keys []string) ([]View, error) {
+func (g *Group) Inspect(ctx context.Context, keys []string, glance script.Glance) ([]View, error) {
 	if err := script.TooMany(len(keys)); err != nil {
 		return nil, err
 	}
 	answers, err := askMajority(ctx, g, "inspect", keys, func(ctx context.Context, i int) ([]script.Held, error) {
-		return g.all[i].Inspect(ctx, keys)
+		return g.all[i].Inspect(ctx, keys, glance)
 	})
 	if err != nil {
 		return nil, err
@@ -63,10 +63,12 @@ func (g *Group) majority(views []*script.Held) (v View) {
 	alike := map[holder][]*script.Held{}
 	var same []*script.Held // what most servers say
 	var waiters []int
+	lines := make([][]script.Waiter, 0, len(views))
 	for _, view := range views {
 		if view == nil {
 			continue
 		}
+		lines = append(lines, view.Line)
 		is := holder{view.Token, view.TTL != 0}
 		if alike[is] = append(alike[is], view); len(alike[is]) > len(same) {
 			same = alike[is]
@@ -81,6 +83,7 @@ func (g *Group) majority(views []*script.Held) (v View) {
 	if s.Waiters == 0 {
 		s.Since = time.Time{}
 	}
+	s.Line = g.agreedLine(lines)
 	if holders := g.holders(views); len(holders) > 0 {
 		first := holders[0]
 		s.Holders, s.Count, s.Token, s.Metadata, s.TTL = holders, len(holders), first.Token, first.Metadata, first.TTL
@@ -152,23 +155,31 @@ func (g *Group) Line(ctx context.Context, key string) ([]script.Waiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	seen := map[string][]script.Waiter{} // by token; the token of the first round, and the process, are the same everywhere
-	for _, answer := range answers {
+	lines := make([][]script.Waiter, len(answers))
+	for i, answer := range answers {
 		if answer != nil {
-			for _, w := range *answer {
-				seen[w.Token] = append(seen[w.Token], w)
-			}
+			lines[i] = *answer
 		}
 	}
-	bySince := func(a, b script.Waiter) int { return a.Since.Compare(b.Since) }
-	var waiters []script.Waiter
+	return g.agreedLine(lines), nil
+}
+
+// agreedLine returns the waiters that a majority of the servers have in a line.
+func (g *Group) agreedLine(lines [][]script.Waiter) (agreed []script.Waiter) {
+	seen := map[string][]script.Waiter{} // by token; the token of the first round, and the process, are the same everywhere
+	for _, line := range lines {
+		for _, w := range line {
+			seen[w.Token] = append(seen[w.Token], w)
+		}
+	}
+	byTicket := func(a, b script.Waiter) int { return cmp.Compare(a.Ticket, b.Ticket) }
 	for _, views := range seen {
 		if len(views) >= g.need {
-			waiters = append(waiters, slices.MaxFunc(views, bySince))
+			agreed = append(agreed, slices.MaxFunc(views, byTicket))
 		}
 	}
-	slices.SortFunc(waiters, bySince)
-	return waiters, nil
+	slices.SortFunc(agreed, byTicket)
+	return agreed
 }
 
 // Attach returns a handle for a lock that another handle has obtained.
