@@ -1,6 +1,7 @@
 package redislock
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -23,6 +24,9 @@ var (
 	// match it, and so can the error of a Refresh. Nobody knows then whether the keys are still held. The error of an
 	// obtain matches ErrLapsed and ErrNotObtained if the answer took longer than the ttl; the library gives the keys back.
 	ErrLapsed = fault.ErrLapsed
+
+	// ErrDeadlock is what the error of an obtain matches that has waited in a circle; see [DeadlockError].
+	ErrDeadlock = errors.New("redislock: deadlock")
 
 	// ErrInvalid is wrapped by the error of every call whose arguments cannot be used. The text says what to fix. Such
 	// a call sends nothing.

@@ -96,6 +96,19 @@ func (c *Client) Inspect(ctx context.Context, keys ...string) ([]Status, error) 
 	return statuses, nil
 }
 
+// glance returns what keys hold, on a quorum as a majority of the servers agrees, and as much of their lines as g says.
+func (c *Client) glance(ctx context.Context, keys []string, g script.Glance) ([]script.Held, error) {
+	if c.quorum == nil {
+		return c.one.Inspect(ctx, keys, g)
+	}
+	views, err := c.quorum.Inspect(ctx, keys, g)
+	held := make([]script.Held, len(views))
+	for i := range views {
+		held[i] = views[i].Agreed
+	}
+	return held, err
+}
+
 // maxInLine bounds Status.Line of one key, and maxInLines those of all keys of one Inspect.
 const (
 	maxInLine  = 100

@@ -83,6 +83,10 @@ type obtaining struct {
 	strategy retry.Strategy // of this call; nil for one try only
 	one      place.Tries    // zero for several places
 	several  *several.Tries // nil for one place
+	limits   []int          // how many holders each key may have, 0 for no limit; nil if all are exclusive
+
+	holds  []script.Holding // the locks that the caller holds, if it may wait in line
+	circle *circleWatch     // nil if it holds none
 
 	cut       error         // how ctx has ended the call; nil if it has not
 	why       *RefusedError // what is in the way; nil if that was not asked
@@ -98,31 +102,36 @@ func (c *Client) obtain(ctx context.Context, keys []string, ttl time.Duration, o
 	if opt != nil {
 		o.opt = *opt
 	}
-	limits, err := c.limits(keys, opt)
+	var err error
+	if o.limits, err = c.limits(keys, opt); err != nil {
+		return nil, err
+	}
+	at, err := c.placesFor(keys, o.limits, o.opt.FenceKey, o.opt.AcrossSlots)
 	if err != nil {
 		return nil, err
 	}
-	at, err := c.placesFor(keys, limits, o.opt.FenceKey, o.opt.AcrossSlots)
-	if err != nil {
-		return nil, err
+	names := ""
+	if o.opt.Queue {
+		o.holds = holdings(ctx)
+		names = script.WriteNames(keys, o.holds)
 	}
 	if at == nil {
-		o.prepareOne(limits)
+		o.prepareOne(names)
 	} else {
-		o.prepareSeveral(at)
+		o.prepareSeveral(at, names)
 	}
 	return o.watched(ctx)
 }
 
-// prepareOne fills in what the tries at one place need.
-func (o *obtaining) prepareOne(limits []int) {
+// prepareOne fills in what the tries at one place need. names are those of script.Obtain.
+func (o *obtaining) prepareOne(names string) {
 	at, token := o.client.one, o.opt.Token
 	if token == "" {
 		token = place.NewToken()
 	}
 	o.one.Prepare(at, &script.Obtain{
-		Keys: script.BoxShared(o.keys, limits), Token: token, Custom: o.opt.Token != "", Metadata: o.opt.Metadata, TTL: o.ttl,
-		FenceKey: o.opt.FenceKey,
+		Keys: script.BoxShared(o.keys, o.limits), Token: token, Custom: o.opt.Token != "", Metadata: o.opt.Metadata, TTL: o.ttl,
+		FenceKey: o.opt.FenceKey, Names: names,
 	})
 	if o.opt.Queue {
 		o.one.Queue(o.strategy)
@@ -130,8 +139,8 @@ func (o *obtaining) prepareOne(limits []int) {
 }
 
 // prepareSeveral fills in what the tries at several places need.
-func (o *obtaining) prepareSeveral(at *several.Group) {
-	what := &script.Obtain{TTL: o.ttl, Metadata: o.opt.Metadata, FenceKey: o.opt.FenceKey}
+func (o *obtaining) prepareSeveral(at *several.Group, names string) {
+	what := &script.Obtain{TTL: o.ttl, Metadata: o.opt.Metadata, FenceKey: o.opt.FenceKey, Names: names}
 	o.several = several.NewTries(at, o.keys, what, o.opt.Queue, o.strategy)
 	if o.strategy != nil && !o.opt.Queue {
 		o.strategy = o.several.Lengthen(o.strategy)
@@ -179,6 +188,8 @@ func (o *obtaining) run(ctx context.Context) (*Lock, error) {
 		defer cancel()
 		o.progress().Limited = true
 	}
+	ctx = o.watchForCircle(ctx)
+	defer o.circle.stop()
 	returned := false // a hook or a custom strategy may panic
 	if o.several != nil {
 		o.client.obtains.Add(1) // until End has begun the cleanups
@@ -193,6 +204,9 @@ func (o *obtaining) run(ctx context.Context) (*Lock, error) {
 	cut, err := o.tryOn(ctx)
 	returned = true
 	if cut || err == fault.ErrCut {
+		if found := o.circle.found(); found != nil {
+			return nil, found
+		}
 		return nil, o.cutShort(ctx)
 	}
 	if err != nil {
@@ -227,6 +241,7 @@ func (o *obtaining) inLine(ctx context.Context) (cut bool, err error) {
 		if !again {
 			return false, err
 		}
+		o.circle.note(o)
 		if !o.await(ctx) {
 			if ctx.Err() != nil {
 				return true, err
@@ -323,7 +338,7 @@ func (o *obtaining) cutShort(ctx context.Context) error {
 // RefusedError. After more than one try, it asks again. If nothing blocks the obtain any more, the error says what
 // blocked the first try. Without Explain, it is a RefusedError if a guard has refused the last try: that is known anyway.
 func (o *obtaining) explain(ctx context.Context, err error) error {
-	if o.progress().Failure != nil || !errors.Is(err, ErrNotObtained) {
+	if o.progress().Failure != nil || !errors.Is(err, ErrNotObtained) || errors.Is(err, ErrDeadlock) {
 		return err
 	}
 	if o.why == nil {

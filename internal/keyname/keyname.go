@@ -15,6 +15,10 @@ const (
 	// SharedMark is the value of a key that several may hold. Who holds it is in its house. The scripts contain it as well.
 	SharedMark = " redislock:shared"
 
+	// HoldsVariable is the environment variable in which "redislock run" names the locks that a command runs under, as
+	// WriteNames in internal/script/names.go does.
+	HoldsVariable = "REDISLOCK_HOLDS"
+
 	// GuardMarker is the key with which a guard notices that a Redis has forgotten: see internal/script/marker.lua. No lock
 	// key and no fence key may be it.
 	GuardMarker = "redislock:guard"

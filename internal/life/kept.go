@@ -49,10 +49,30 @@ func (k *kept) Done() <-chan struct{} {
 	return k.Context.Done()
 }
 
-// Value is what context.Cause calls to find the cause.
+// Value is what context.Cause calls to find the cause, and Kept to find the context.
 func (k *kept) Value(key any) any {
+	if key == any(keptKey{}) {
+		return k
+	}
 	k.check()
 	return k.Context.Value(key)
+}
+
+// keptKey is the key under which a context of KeepAlive holds itself.
+type keptKey struct{}
+
+// Kept returns the locks for which ctx is kept alive, the innermost first, without those that have ended.
+func Kept(ctx context.Context) (owners []Owner) {
+	for {
+		k, _ := ctx.Value(keptKey{}).(*kept)
+		if k == nil {
+			return owners
+		}
+		if k.Err() == nil && !slices.Contains(owners, k.owner) {
+			owners = append(owners, k.owner)
+		}
+		ctx = k.Context
+	}
 }
 
 // check ends the context if the lock is no longer valid, because the schedule of renewals may not have run yet.

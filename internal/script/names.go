@@ -28,7 +28,8 @@ const (
 	maxNames = 1024
 )
 
-// WriteNames returns the names of a waiter as they stand in its entry; "" for a waiter that names nothing.
+// WriteNames returns the names of a waiter as they stand in its entry; "" for a waiter that names nothing. Without wants, it
+// returns only those of the locks.
 //
 // Each name is a letter, a length, a colon and the name: w for a key that the waiter wants, h for the token of a lock that
 // its caller holds, and k for a key of that lock. A "+" says that there are more of the keys before it, and a "*" at the end
@@ -72,6 +73,9 @@ func WriteNames(wants []string, holds []Holding) string {
 	}
 	return string(text)
 }
+
+// ReadHoldings reads the locks that WriteNames has written.
+func ReadHoldings(text string) []Holding { return readNames(text, "").Holds }
 
 // readNames reads the names in the entry of a waiter in the line of a key.
 func readNames(text, key string) (n Names) {

@@ -50,3 +50,10 @@ func (t *Tries) agree() {
 		t.ticket = tickets.take(t.ticket)
 	}
 }
+
+// Ticket returns the common ticket; 0 before the first refusal.
+func (t *Tries) Ticket() int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.ticket
+}

@@ -1,0 +1,149 @@
+package deadlock
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/redislock/redislock/internal/script"
+)
+
+const (
+	// maxKeys is how many keys, and their lines, a search reads.
+	maxKeys = 64
+
+	// maxShown is how many waiters it reads of each line.
+	maxShown = 1000
+
+	// pause is the time between two readings.
+	pause = 100 * time.Millisecond
+)
+
+// slots bounds the searches of this process that are under way, because thousands of waiters may begin to wait together.
+var slots = make(chan struct{}, 4)
+
+// Look returns what keys hold, and who waits for them.
+type Look func(ctx context.Context, keys []string, g script.Glance) ([]script.Held, error)
+
+// Search looks whether a waiter with that ticket has closed a circle. It returns the circle, beginning with the waiter; nil if
+// there is none, or if it was not the same at three readings. An error of Look ends the search. So does the end of ctx.
+func Search(ctx context.Context, look Look, w *Waiter, ticket int64) ([]Arrow, error) {
+	select {
+	case slots <- struct{}{}:
+		defer func() { <-slots }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	s := &search{look: look, waiter: w, glance: script.Glance{Shown: maxShown, Below: ticket}, held: map[string]script.Held{}}
+	found, err := s.explore(ctx)
+	for range 2 {
+		if err != nil || found == nil {
+			return nil, err
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, ctx.Err()
+		}
+		keys := s.keys
+		s.keys, s.held = nil, map[string]script.Held{}
+		if err := s.read(ctx, keys); err != nil {
+			return nil, err
+		}
+		if !slices.EqualFunc(newGraph(w, s.held).circle(), found, isSame) {
+			return nil, nil
+		}
+	}
+	return found, nil
+}
+
+// search is one search.
+type search struct {
+	look   Look
+	waiter *Waiter
+	glance script.Glance
+	keys   []string               // that were read
+	held   map[string]script.Held // by key
+}
+
+// explore reads what may be part of a circle, and returns the circle that this shows.
+func (s *search) explore(ctx context.Context) ([]Arrow, error) {
+	if err := s.read(ctx, s.ownKeys()); err != nil {
+		return nil, err
+	}
+	for {
+		g := newGraph(s.waiter, s.held)
+		if len(g.members) == 1 && !s.wantsOwn() { // nobody waits for what its caller holds
+			return nil, nil
+		}
+		more := s.unread(g)
+		if found := g.circle(); found != nil {
+			return found, nil
+		}
+		if len(more) == 0 || len(s.keys) == maxKeys {
+			return nil, nil
+		}
+		if err := s.read(ctx, more); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// ownKeys returns the keys that the caller holds.
+func (s *search) ownKeys() (keys []string) {
+	for _, lock := range s.waiter.Holds {
+		keys = append(keys, lock.Keys...)
+	}
+	return keys
+}
+
+// wantsOwn reports whether the waiter wants a key that its caller holds.
+func (s *search) wantsOwn() bool {
+	return slices.ContainsFunc(s.ownKeys(), func(key string) bool {
+		_, wants := s.waiter.Limits[key]
+		return wants
+	})
+}
+
+// unread returns the keys that matter to the members of a graph and were not read: those that the waiter wants, those that
+// others hold, and those that others want.
+func (s *search) unread(g *graph) (keys []string) {
+	keys = append(keys, g.self.keys...)
+	others := slices.SortedFunc(maps.Values(g.members), func(a, b *member) int {
+		return cmp.Or(cmp.Compare(a.Ticket, b.Ticket), cmp.Compare(a.Token, b.Token))
+	})
+	for _, m := range others {
+		for _, lock := range m.Holds {
+			keys = append(keys, lock.Keys...)
+		}
+	}
+	for _, m := range others {
+		keys = append(keys, m.Wants...)
+	}
+	return slices.DeleteFunc(keys, func(key string) bool {
+		_, read := s.held[key]
+		return read
+	})
+}
+
+// read reads keys, as far as a search may.
+func (s *search) read(ctx context.Context, keys []string) error {
+	keys = script.Unique(keys)
+	keys = keys[:min(len(keys), maxKeys-len(s.keys))]
+	if len(keys) == 0 {
+		return nil
+	}
+	found, err := s.look(ctx, keys, s.glance)
+	if err != nil {
+		return err
+	}
+	for i, key := range keys {
+		s.held[key] = found[i]
+	}
+	s.keys = append(s.keys, keys...)
+	return nil
+}
