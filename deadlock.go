@@ -22,8 +22,8 @@ import (
 //
 // The caller should release what it holds, and begin again.
 type DeadlockError struct {
-	// Circle says who waits for whom. The first one is the obtain, which waits for the second one, and so on. The last one waits
-	// for the obtain.
+	// Circle says who waits for whom. The first one is the obtain, which waits for the second one, and so on. The last one
+	// waits for the obtain.
 	Circle []Blocked
 }
 
@@ -83,7 +83,8 @@ var processHolds = sync.OnceValue(func() []script.Holding { return script.ReadHo
 
 const (
 	// firstSearch is when a waiter that holds something first looks for a circle, and searchAgain how long it waits after that.
-	// Mostly it is the waiter that comes last who closes a circle, so later searches find only what an error of Redis has hidden.
+	// Mostly it is the waiter that comes last who closes a circle, so later searches find only what an error of Redis has
+	// hidden.
 	firstSearch = time.Second
 	searchAgain = 3 * time.Second
 
@@ -145,8 +146,9 @@ func (w *circleWatch) found() *DeadlockError {
 	if w == nil {
 		return nil
 	}
-	found, _ := context.Cause(w.ctx).(*DeadlockError)
-	if found == nil || context.Cause(w.around) == error(found) { // of an obtain around this one
+	cause := context.Cause(w.ctx)
+	found, is := cause.(*DeadlockError) //nolint:errorlint // another error may wrap that of an obtain around this one
+	if !is || context.Cause(w.around) == cause {
 		return nil
 	}
 	return found

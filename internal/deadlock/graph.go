@@ -128,62 +128,74 @@ func (g *graph) circle() []Arrow {
 func (g *graph) draw() {
 	for _, m := range g.members {
 		m.arrows = nil
-		for _, key := range m.keys {
-			for _, h := range g.blockers(m, key) {
-				for _, owner := range g.owners[h.Token] {
-					if g.has(owner) {
-						m.arrows = append(m.arrows, arrow{Arrow{Key: key, Holder: h.Token, Metadata: h.Metadata, next: owner.name()}, owner})
-					}
+	}
+	for _, key := range g.read {
+		d := drawing{graph: g, key: key}
+		for _, found := range g.held[key].Line {
+			if m := g.members[name{found.Token, found.Ticket}]; m != nil {
+				d.next(m)
+			}
+		}
+		if _, wants := g.self.limits[key]; wants {
+			d.next(g.self)
+		}
+	}
+}
+
+// drawing draws the arrows of those who wait for one key, in the order of the line.
+type drawing struct {
+	*graph
+
+	key   string
+	ahead []*member // the nearest who waits for the key alone, and those behind that one
+}
+
+// next draws the arrows of the next member: to those before whom it cannot have the key, even if all others leave.
+//
+// Who wants the key alone waits for all who are ahead, so an arrow to the nearest such member stands for arrows to all
+// before that. Those ahead who want the key with the same limit count as holders.
+func (d *drawing) next(m *member) {
+	limit := m.limits[d.key]
+	var ahead, beside []*member
+	if !m.partial {
+		for _, other := range d.ahead {
+			if limit != 1 && limit == other.limits[d.key] {
+				beside = append(beside, other)
+			} else {
+				ahead = append(ahead, other)
+			}
+		}
+	}
+	holders, least := d.members(m)
+	if len(holders)+len(beside) >= min(limitOf(limit), least) {
+		for _, h := range holders {
+			for _, owner := range d.owners[h.Token] {
+				if d.has(owner) {
+					m.arrows = append(m.arrows, arrow{Arrow{Key: d.key, Holder: h.Token, Metadata: h.Metadata, next: owner.name()}, owner})
 				}
 			}
 		}
+		ahead = append(ahead, beside...)
 	}
-	for _, key := range g.read {
-		g.drawLine(key)
+	for _, other := range ahead {
+		m.arrows = append(m.arrows, arrow{Arrow{Key: d.key, Metadata: other.Metadata, next: other.name()}, other})
 	}
+	if limit == 1 && !m.partial {
+		d.ahead = nil
+	}
+	d.ahead = append(d.ahead, m)
 }
 
-// blockers returns the holders of a key that belong to members and leave another member no room, even if all others leave.
-func (g *graph) blockers(m *member, key string) (stuck []script.Holder) {
-	least := limitOf(m.limits[key])
-	for _, holder := range g.holders(key) {
-		if holder.Token != m.Token && slices.ContainsFunc(g.owners[holder.Token], g.has) {
-			stuck = append(stuck, holder)
-			least = min(least, limitOf(holder.Limit))
+// members returns the holders of the key whose owners are members, but not m itself, and the least of their limits.
+func (d *drawing) members(m *member) (holders []script.Holder, least int) {
+	least = math.MaxInt
+	for _, h := range d.holders(d.key) {
+		if h.Token != m.Token && slices.ContainsFunc(d.owners[h.Token], d.has) {
+			holders = append(holders, h)
+			least = min(least, limitOf(h.Limit))
 		}
 	}
-	if len(stuck) < least { // there is room for one more
-		return nil
-	}
-	return stuck
-}
-
-// drawLine sets the arrows of members to those ahead in the line of a key. Who wants a key alone waits for all of these, so an
-// arrow to the nearest such member stands for arrows to all before that.
-func (g *graph) drawLine(key string) {
-	var ahead []*member // the nearest member who wants the key alone, and those behind that one
-	queue := func(m *member) {
-		limit := m.limits[key]
-		for _, other := range ahead {
-			if !m.partial && (limit == 1 || limit != other.limits[key]) { // who wants the same limit counts as a holder
-				m.arrows = append(m.arrows, arrow{Arrow{Key: key, Metadata: other.Metadata, next: other.name()}, other})
-			}
-		}
-		if limit == 1 && !m.partial {
-			ahead = ahead[:0]
-		}
-		ahead = append(ahead, m)
-	}
-	for _, found := range g.held[key].Line {
-		if m := g.members[name{found.Token, found.Ticket}]; m != nil && m != g.self {
-			if _, live := m.limits[key]; live {
-				queue(m)
-			}
-		}
-	}
-	if _, wants := g.self.limits[key]; wants {
-		queue(g.self)
-	}
+	return holders, least
 }
 
 // limitOf returns how many holders a limit allows.
@@ -222,7 +234,7 @@ func reach(from *member, next map[*member][]*member) map[*member]bool {
 	for todo := next[from]; len(todo) > 0; todo = todo[1:] {
 		if m := todo[0]; !reached[m] {
 			reached[m] = true
-			todo = append(todo[:len(todo):len(todo)], next[m]...)
+			todo = append(slices.Clip(todo), next[m]...)
 		}
 	}
 	return reached

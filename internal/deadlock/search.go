@@ -27,8 +27,8 @@ var slots = make(chan struct{}, 4)
 // Look returns what keys hold, and who waits for them.
 type Look func(ctx context.Context, keys []string, g script.Glance) ([]script.Held, error)
 
-// Search looks whether a waiter with that ticket has closed a circle. It returns the circle, beginning with the waiter; nil if
-// there is none, or if it was not the same at three readings. An error of Look ends the search. So does the end of ctx.
+// Search looks whether a waiter with that ticket has closed a circle. It returns the circle, beginning with the waiter; nil
+// if there is none, or if it was not the same at three readings. An error of Look ends the search. So does the end of ctx.
 func Search(ctx context.Context, look Look, w *Waiter, ticket int64) ([]Arrow, error) {
 	select {
 	case slots <- struct{}{}:
@@ -38,25 +38,23 @@ func Search(ctx context.Context, look Look, w *Waiter, ticket int64) ([]Arrow, e
 	}
 	s := &search{look: look, waiter: w, glance: script.Glance{Shown: maxShown, Below: ticket}, held: map[string]script.Held{}}
 	found, err := s.explore(ctx)
-	for range 2 {
-		if err != nil || found == nil {
-			return nil, err
-		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return nil, ctx.Err()
-		}
-		keys := s.keys
-		s.keys, s.held = nil, map[string]script.Held{}
-		if err := s.read(ctx, keys); err != nil {
-			return nil, err
-		}
-		if !slices.EqualFunc(newGraph(w, s.held).circle(), found, isSame) {
-			return nil, nil
-		}
+	if err != nil || found == nil {
+		return nil, err
+	}
+	timer := time.NewTimer(pause)
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+		timer.Stop()
+		return nil, ctx.Err()
+	}
+	keys := s.keys
+	s.keys, s.held = nil, map[string]script.Held{}
+	if err := s.read(ctx, keys); err != nil {
+		return nil, err
+	}
+	if again := newGraph(w, s.held).circle(); !slices.EqualFunc(again, found, isSame) {
+		return nil, nil
 	}
 	return found, nil
 }

@@ -587,6 +587,7 @@ var _ = spec.DescribeOnRedis("The contract of", func(on *spec.Redis) {
 				{[]any{"0", "", 9}, 4, slices.Concat(late, naming, sharing)},
 				{[]any{"0", "", 9, 10}, 4, slices.Concat(naming, sharing[4:])},
 				{[]any{"0", "", 1, 9}, 3, naming},
+				{[]any{"0", "", 9, 9}, 3, slices.Concat(naming, sharing[:4])},
 			} {
 				Expect(run(ctx, "inspect", "a ha la", append([]any{"1 1=1"}, test.args...)...)).To(HaveExactElements(
 					nil, int64(-2), test.count, int64(6), Equal(test.shown)))

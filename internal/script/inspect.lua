@@ -8,8 +8,8 @@ ARGV[1]     modes, as shared.lua describes it, with all keys that can have a hou
 ARGV[2]     "1" to ask only while the guard is open; else "0" or missing
 ARGV[3]     the token of a holder who is shown first; "" or missing for none
 ARGV[4]     how many waiters to show of each line; 0 or missing for none
-ARGV[5]     a ticket, to look only at waiters with lower ones, and to show all of those for a shared key, and only
-            those that name something for others; missing for all waiters
+ARGV[5]     a ticket, to look only at waiters with lower ones. If the key is exclusive, those are left out that name
+            nothing, before the first one that would share it; missing to look at all waiters
 
 Returns     {value, ms, waiters, since, shown, value, ms, waiters, since, shown, …}  for each key in order:
             value    nil if the key does not exist or is not a string. If it is shared:
@@ -71,6 +71,7 @@ local function waiting(line, joint)
 			if live[inbox] then
 				count = count + 1
 				first = first or entry
+				joint = joint or string.find(entry, '^%S+ 00 ')
 				if #shown < most * 4 and (not below or joint or string.find(entry, '^%S+ %d+ %d+ %d+%+')) then
 					shown[#shown + 1] = entry
 					shown[#shown + 1] = tonumber(call('ZSCORE', line, entry))

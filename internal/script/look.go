@@ -55,11 +55,11 @@ type Holder struct {
 // Glance says what to tell of the lines of keys.
 type Glance struct {
 	Shown int   // how many waiters of each line
-	Below int64 // look only at lower tickets, and unless a key is shared, show only those that name something; 0 for all
+	Below int64 // look only at lower tickets, and leave out those who can be in no circle, as inspect.lua says; 0 for all
 }
 
-// Inspect returns a call that asks what keys hold. With a Glance, it also asks who waits for them. Then the keys must be in the
-// order of LinesFirst.
+// Inspect returns a call that asks what keys hold. With a Glance, it also asks who waits for them. Then the keys must be in
+// the order of LinesFirst.
 func (s *Scripts) Inspect(names []string, g *Glance) *transport.Call {
 	keys := BoxToLook(names, nil)
 	c := &transport.Call{Script: s.inspect}

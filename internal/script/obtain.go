@@ -71,8 +71,8 @@ func flag(is bool) any {
 // maxEntryMetadata is how many bytes of metadata a position in line shows. A waiter with more is not handed its keys.
 const maxEntryMetadata = 1024
 
-// Entry returns what follows the id of a waiter in its entry in the lines, as line.lua describes it: how many keys it wants (0
-// if no release may hand them over), its ttl, its fence key, what it names, and the value that its keys will hold.
+// Entry returns what follows the id of a waiter in its entry in the lines, as line.lua describes it: how many keys it wants
+// (0 if no release may hand them over), its ttl, its fence key, what it names, and the value that its keys will hold.
 func (o *Obtain) Entry() string {
 	wants, metadata := strconv.Itoa(len(o.Keys.Names)), o.Metadata
 	if len(metadata) > maxEntryMetadata {
