@@ -1,0 +1,237 @@
+package several_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/internal/testing/spec"
+)
+
+// endCircles runs specs of those who wait in a circle. connect returns a Client of its own, as another process has it, and
+// left the keys that are left. A quorum has no permits.
+func endCircles(across, permits bool, connect func() *redislock.Client, left func(context.Context) []string) {
+	key := func(i int) string { return fmt.Sprint("key ", i) }
+	options := func(change func(*redislock.Options)) *redislock.Options {
+		opt := &redislock.Options{Queue: true, AcrossSlots: across}
+		if change != nil {
+			change(opt)
+		}
+		return opt
+	}
+	queue := func() *redislock.Options { return options(nil) }
+	ttl := 20 * time.Second
+
+	// hold obtains a lock, and returns its ctx.
+	hold := func(ctx context.Context, locks *redislock.Client, opt *redislock.Options, keys ...string) (context.Context, *redislock.Lock) {
+		GinkgoHelper()
+		lock := spec.Obtain(ctx, locks, ttl, opt, keys...)
+		kept, stop := lock.KeepAlive(ctx)
+		DeferCleanup(stop)
+		return kept, lock
+	}
+	gaveUp := func(w *spec.Waiter) *redislock.DeadlockError {
+		GinkgoHelper()
+		err := w.Over()
+		Expect(err).To(And(MatchError(redislock.ErrDeadlock), MatchError(redislock.ErrNotObtained)))
+		var found *redislock.DeadlockError
+		Expect(err).To(BeAssignableToTypeOf(found))
+		return err.(*redislock.DeadlockError)
+	}
+	waits := func(w *spec.Waiter) {
+		GinkgoHelper()
+		Consistently(w.Done).WithTimeout(2500*time.Millisecond).ShouldNot(BeClosed(), "%v", w.Err)
+	}
+
+	for _, n := range []int{1, 2, 3, 8} {
+		It(fmt.Sprintf("of %d, the one that came last gives up, and the others go on", n), func(ctx SpecContext) {
+			began, gaveUp := time.Now(), 0
+			var all sync.WaitGroup
+			var mu sync.Mutex // protects gaveUp
+			inside := make(chan struct{}, n)
+			begin := make(chan struct{})
+			for i := range n {
+				locks, opt, inner := connect(), queue(), connect()
+				opt.Metadata = fmt.Sprint("worker ", i)
+				all.Go(func() {
+					defer GinkgoRecover()
+					outer := []string{key(i)}
+					err := locks.Do(ctx, outer, ttl, opt, func(ctx context.Context) error {
+						inside <- struct{}{}
+						<-begin
+						return inner.Do(ctx, []string{key((i + 1) % n)}, ttl, queue(), func(context.Context) error { return nil })
+					})
+					if err == nil {
+						return
+					}
+					var found *redislock.DeadlockError
+					Expect(err).To(BeAssignableToTypeOf(found))
+					found = err.(*redislock.DeadlockError)
+					Expect(found.Circle).To(HaveLen(n))
+					for step, b := range found.Circle {
+						at := (i + step + 1) % n
+						Expect(b.Key).To(Equal(key(at)))
+						Expect(b.Metadata).To(Equal(fmt.Sprint("worker ", at)))
+						Expect(b.Token).NotTo(BeEmpty())
+						Expect(err.Error()).NotTo(ContainSubstring(b.Token), "a whole token")
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					gaveUp++
+				})
+			}
+			for range n {
+				Eventually(inside).WithTimeout(5 * time.Second).Should(Receive())
+			}
+			close(begin)
+			all.Wait()
+			Expect(gaveUp).To(Equal(1))
+			AddReportEntry("time", time.Since(began), ReportEntryVisibilityFailureOrVerbose)
+			Eventually(left).WithArguments(ctx).Should(BeEmpty())
+		})
+	}
+
+	It("that goes over a position in line ends", func(ctx SpecContext) {
+		mine, one := hold(ctx, connect(), queue(), key(0))
+		theirs, two := hold(ctx, connect(), queue(), key(1))
+		first := spec.StartWaiter(ctx, connect(), ttl, queue(), key(2), key(0)) // free, but nobody passes it
+		second := spec.StartWaiter(theirs, connect(), ttl, queue(), key(2))
+		third := spec.StartWaiter(mine, connect(), ttl, queue(), key(1))
+		Expect(gaveUp(third).Circle).To(HaveLen(3))
+		spec.Release(ctx, one)
+		spec.Release(ctx, first.Granted())
+		spec.Release(ctx, second.Granted(), two)
+		Eventually(left).WithArguments(ctx).Should(BeEmpty())
+	})
+
+	It("of readers and writers ends", func(ctx SpecContext) {
+		readers := func() *redislock.Options {
+			return options(func(o *redislock.Options) { o.Shared = []string{key(0)} })
+		}
+		mine, one := hold(ctx, connect(), queue(), key(1))
+		theirs, two := hold(ctx, connect(), readers(), key(0))
+		writer := spec.StartWaiter(ctx, connect(), ttl, queue(), key(0))
+		reader := spec.StartWaiter(theirs, connect(), ttl, queue(), key(1))
+		behind := spec.StartWaiter(mine, connect(), ttl, readers(), key(0)) // beside the other reader, but behind the writer
+		Expect(gaveUp(behind).Circle).To(HaveLen(3))
+		spec.Release(ctx, one)
+		spec.Release(ctx, reader.Granted(), two)
+		spec.Release(ctx, writer.Granted())
+		Eventually(left).WithArguments(ctx).Should(BeEmpty())
+	})
+
+	if permits {
+		It("is none if another could free a permit", func(ctx SpecContext) {
+			pool := func() *redislock.Options {
+				return options(func(o *redislock.Options) { o.Permits = map[string]int{key(0): 2} })
+			}
+			theirs, two := hold(ctx, connect(), pool(), key(0))
+			_, free := hold(ctx, connect(), pool(), key(0))
+			mine, one := hold(ctx, connect(), queue(), key(1))
+			inner := spec.StartWaiter(theirs, connect(), ttl, queue(), key(1))
+			outer := spec.StartWaiter(mine, connect(), ttl, pool(), key(0))
+			waits(outer)
+			spec.Release(ctx, free)
+			spec.Release(ctx, outer.Granted(), one)
+			spec.Release(ctx, inner.Granted(), two)
+			Eventually(left).WithArguments(ctx).Should(BeEmpty())
+		})
+
+		It("is one if both who have a permit wait for the caller", func(ctx SpecContext) {
+			pool := func() *redislock.Options {
+				return options(func(o *redislock.Options) { o.Permits = map[string]int{key(0): 2} })
+			}
+			first, one := hold(ctx, connect(), pool(), key(0))
+			second, two := hold(ctx, connect(), pool(), key(0))
+			mine, three := hold(ctx, connect(), queue(), key(1))
+			inner := spec.StartWaiter(first, connect(), ttl, queue(), key(1))
+			other := spec.StartWaiter(second, connect(), ttl, queue(), key(1))
+			outer := spec.StartWaiter(mine, connect(), ttl, pool(), key(0))
+			gaveUp(outer)
+			spec.Release(ctx, three)
+			spec.Release(ctx, inner.Granted())
+			spec.Release(ctx, other.Granted(), one, two)
+			Eventually(left).WithArguments(ctx).Should(BeEmpty())
+		})
+	}
+
+	It("is none without one: a waiter that has left, and a holder that goes on", func(ctx SpecContext) {
+		theirs, two := hold(ctx, connect(), queue(), key(1))
+		mine, one := hold(ctx, connect(), queue(), key(0))
+		inner := spec.StartWaiter(theirs, connect(), ttl, queue(), key(0))
+		inner.Cancel()
+		Expect(inner.Over()).To(MatchError(context.Canceled))
+		outer := spec.StartWaiter(mine, connect(), ttl, queue(), key(1))
+		waits(outer)
+		spec.Release(ctx, two)
+		spec.Release(ctx, outer.Granted(), one)
+		Eventually(left).WithArguments(ctx).Should(BeEmpty())
+	})
+
+	It("stands in line: what each waiter wants and holds", func(ctx SpecContext) {
+		locks := connect()
+		mine, one := hold(ctx, locks, queue(), key(0), key(3))
+		_, two := hold(ctx, connect(), queue(), key(1))
+		w := spec.StartWaiter(mine, locks, ttl, queue(), key(1), key(2))
+		line, err := locks.Line(ctx, key(1))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(line).To(HaveLen(1))
+		Expect(line[0].Wants).To(ConsistOf(key(1), key(2)))
+		Expect(line[0].Limit).To(Equal(1))
+		Expect(line[0].Holds).To(HaveLen(1))
+		Expect(line[0].Holds[0].Token).To(Equal(one.Token()))
+		Expect(line[0].Holds[0].Keys).To(ConsistOf(key(0), key(3)))
+		statuses, err := locks.Inspect(ctx, key(1), key(0))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(statuses[0].Line).To(Equal(line))
+		Expect(statuses[1].Line).To(BeEmpty())
+		w.Cancel()
+		Expect(w.Over()).To(MatchError(context.Canceled))
+		spec.Release(ctx, one, two)
+	})
+}
+
+var _ = spec.DescribeOn(spec.OnServer, "A circle", func(on *spec.Redis) {
+	endCircles(false, true, func() *redislock.Client {
+		locks := redislock.New(spec.Connect(on.Client.Options()))
+		DeferCleanup(locks.Close)
+		return locks
+	}, on.Keys)
+})
+
+var _ = spec.DescribeQuorumOf(spec.OnServer, 3, "a circle", func(on *spec.Quorum) {
+	endCircles(false, false, func() *redislock.Client { return on.Connect() }, on.LeftKeys)
+})
+
+var _ = Describe("On a Cluster, a circle", Label(spec.OnServer), Ordered, ContinueOnFailure, func() {
+	var addrs []string
+	var nodes []*redis.Client
+	connect := func() *redislock.Client {
+		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
+		DeferCleanup(client.Close)
+		locks := redislock.New(client)
+		DeferCleanup(locks.Close)
+		return locks
+	}
+	left := func(ctx context.Context) (keys []string) {
+		for _, node := range nodes {
+			keys = append(keys, node.Keys(ctx, "*").Val()...)
+		}
+		return keys
+	}
+	BeforeAll(func() {
+		cluster := spec.StartCluster()
+		addrs, nodes = cluster.Addrs(), nil
+		for _, addr := range addrs {
+			nodes = append(nodes, spec.Connect(&redis.Options{Addr: addr}))
+		}
+	})
+
+	endCircles(true, true, connect, left)
+})
