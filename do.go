@@ -47,9 +47,10 @@ import (
 //   - An inner Do cannot have a key for fewer holders than the outer Do that has it: [Options.Shared] in the outer call,
 //     and the key exclusive in the inner one, is an error that wraps ErrInvalid. The other way round works.
 //   - An inner Do of another Client does not know the outer one, and waits for it. So does the package-level Do, which
-//     makes a Client for each call.
+//     makes a Client for each call. With [Options.Queue], it ends with a [*DeadlockError] soon.
 //   - If two processes each hold, in an outer call, keys that the inner call of the other needs, they wait for each
-//     other until ctx or a ttl ends. If you can, name all keys in the outer call.
+//     other. With Queue, the inner call that came last ends with a DeadlockError: let the outer fn return, and begin again.
+//     Otherwise they wait until ctx or a ttl ends. If you can, name all keys in the outer call.
 func (c *Client) Do(
 	ctx context.Context, keys []string, ttl time.Duration, opt *Options, fn func(context.Context) error,
 ) error {

@@ -43,6 +43,7 @@ func (c *Client) Obtain(ctx context.Context, key string, ttl time.Duration, opt 
 //   - [ErrNotObtained] if another holder has one of the keys, callers wait in line for one, or the guard of [WithGuard] is
 //     closed, and the strategy allows no further try; with [Options.Explain], and if the guard of [WithGuard] is closed, a
 //     [*RefusedError], which matches it;
+//   - with [Options.Queue], a [*DeadlockError], which matches ErrNotObtained as well, if the call has waited in a circle;
 //   - an error that matches both [ErrNotObtained] and ctx.Err() (and [context.Cause], where that differs) if ctx ended
 //     first, or the ttl that limits a ctx without a deadline. If the last try was not refused, the error also wraps how
 //     that try failed: with an error of Redis or the network, or without an answer. So an outage does not look like a

@@ -56,6 +56,16 @@ type Options struct {
 	// quorum, an error that may pass does so after 2 s. Other errors always end the wait. The file docs/line.md says who is
 	// served next, which clients are woken or handed the keys, and when the others try. A waiter that nothing wakes tries
 	// after 30 s, or later where many wait.
+	//
+	// A caller may hold locks while it waits: those of whose kept contexts, from [Client.Do] or [Lock.KeepAlive], ctx is
+	// derived, and those of the "redislock run" that the process runs under. The waiter names them in its entry in line,
+	// and [Client.Line] shows them. If the holders of what it wants wait in line for these, directly or over others, none
+	// of them would ever go on. Within three seconds, the obtain that came last of such a circle ends with a
+	// [*DeadlockError], and the others go on when its caller releases what it holds. On a quorum, a majority of the servers
+	// must agree. An entry names 16 keys of a lock, in 1 KiB of names, and a search reads 64 keys and 1,000 waiters of
+	// each: it does not find larger circles. It takes a caller for blocked while it waits. So if you wait in one goroutine,
+	// and another will release a lock without waiting for that, wait with a ctx that does not have this lock. Callers who
+	// wait without Queue are in no circle: their waits end by themselves.
 	Queue bool
 
 	// Shared names those keys of the call that others may hold at the same time, if they share them as well: as the readers

@@ -2,6 +2,7 @@ package several_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -40,9 +41,9 @@ func endCircles(across, permits bool, connect func() *redislock.Client, left fun
 		GinkgoHelper()
 		err := w.Over()
 		Expect(err).To(And(MatchError(redislock.ErrDeadlock), MatchError(redislock.ErrNotObtained)))
-		var found *redislock.DeadlockError
-		Expect(err).To(BeAssignableToTypeOf(found))
-		return err.(*redislock.DeadlockError)
+		found, is := errors.AsType[*redislock.DeadlockError](err)
+		Expect(is).To(BeTrue(), "%v", err)
+		return found
 	}
 	waits := func(w *spec.Waiter) {
 		GinkgoHelper()
@@ -70,9 +71,8 @@ func endCircles(across, permits bool, connect func() *redislock.Client, left fun
 					if err == nil {
 						return
 					}
-					var found *redislock.DeadlockError
-					Expect(err).To(BeAssignableToTypeOf(found))
-					found = err.(*redislock.DeadlockError)
+					found, is := errors.AsType[*redislock.DeadlockError](err)
+					Expect(is).To(BeTrue(), "%v", err)
 					Expect(found.Circle).To(HaveLen(n))
 					for step, b := range found.Circle {
 						at := (i + step + 1) % n

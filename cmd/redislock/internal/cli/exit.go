@@ -24,6 +24,7 @@ const (
 	No          = 1   // the answer is no: not locked, not released, not free; or any other failure
 	Usage       = 64  // the command line cannot be used, and nothing was done
 	Unavailable = 69  // Redis cannot be reached, or refuses what is asked of it
+	Deadlock    = 75  // the wait for a lock was part of a circle, and was given up
 	Lost        = 76  // the lock was lost while the command ran
 	TooLong     = 124 // the command was ended because it held the lock for too long; timeout(1) uses this code as well
 	NotRunnable = 126 // the command exists, but cannot be run

@@ -90,7 +90,12 @@ func (f *Flags) probe(ctx context.Context, s *connect.Session) <-chan error {
 // refusal gives the error of an obtain its exit code and its words.
 func (f *Flags) refusal(ctx context.Context, s *connect.Session, err error, answers <-chan error) error {
 	refused, explained := errors.AsType[*redislock.RefusedError](err)
+	circle, deadlocked := errors.AsType[*redislock.DeadlockError](err)
 	switch {
+	case deadlocked && f.Quiet:
+		return cli.Exit(f.DeadlockCode)
+	case deadlocked:
+		return &cli.Error{Code: f.DeadlockCode, Err: fmt.Errorf("not acquired: %s", show.Circle(circle))}
 	case errors.Is(err, redislock.ErrInvalid) && strings.Contains(err.Error(), "Queue"):
 		return cli.Usagef("%w; or do not wait for it, with --no-wait", err)
 	case redis.HasErrorPrefix(err, "WRONGTYPE key "): // a key to lock; a fence key or a line is in nobody's way

@@ -30,7 +30,7 @@ type Flags struct {
 	HasMeta        bool
 	Command        []string // that runs under the locks, for their metadata; nil if none does
 
-	ConflictCode, UnavailableCode int
+	ConflictCode, UnavailableCode, DeadlockCode int
 
 	noWait, long bool
 }
@@ -47,6 +47,7 @@ func (f *Flags) AddFlags(flags *pflag.FlagSet, ttl time.Duration, ttlUsage strin
 	flags.StringVar(&f.Meta, "meta", "", "store `TEXT` in the locks instead of host, pid, user and command")
 	flags.IntVarP(&f.ConflictCode, "conflict-exit-code", "E", cli.No, "exit code `N` if the locks could not be acquired")
 	flags.IntVar(&f.UnavailableCode, "unavailable-exit-code", cli.Unavailable, "exit code `N` if Redis could not be used")
+	flags.IntVar(&f.DeadlockCode, "deadlock-exit-code", cli.Deadlock, "exit code `N` if the wait was part of a deadlock")
 }
 
 // LeastTTL is the shortest ttl that leaves time to renew the locks and to end a command.
@@ -65,7 +66,7 @@ func (f *Flags) Check(flags *pflag.FlagSet, target *connect.Target) error {
 	err := cmp.Or(cli.CheckKeys(f.Keys), f.Limits.Check(f.Keys, target.IsQuorum()))
 	f.Keys = f.Limits.With(f.Keys)
 	return cmp.Or(err, CheckTTL(f.TTL, f.long), CheckCode("conflict-exit-code", f.ConflictCode),
-		CheckCode("unavailable-exit-code", f.UnavailableCode),
+		CheckCode("unavailable-exit-code", f.UnavailableCode), CheckCode("deadlock-exit-code", f.DeadlockCode),
 		f.Patience.Check(flags))
 }
 

@@ -14,6 +14,8 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 	"github.com/redislock/redislock/cmd/redislock/internal/job"
 	"github.com/redislock/redislock/cmd/redislock/internal/locking"
+	"github.com/redislock/redislock/internal/keyname"
+	"github.com/redislock/redislock/internal/script"
 )
 
 // hold is all that a run has locked: what it acquired and renews itself, and what it re-entered, which somebody else renews.
@@ -95,6 +97,7 @@ func (h *hold) environ(keys []string) (variables []string) {
 		}
 	}
 	own[locking.OuterVariable] = strings.Join(outer, " ")
+	own[keyname.HoldsVariable] = h.holdings()
 	for _, variable := range os.Environ() {
 		name, _, _ := strings.Cut(variable, "=")
 		if _, replaced := own[name]; !replaced {
@@ -107,6 +110,15 @@ func (h *hold) environ(keys []string) (variables []string) {
 		}
 	}
 	return variables
+}
+
+// holdings names the locks that the command runs under, for waiters in it: those of the runs around this one, and its own.
+func (h *hold) holdings() string {
+	all := script.ReadHoldings(h.Getenv(keyname.HoldsVariable))
+	if h.kept != nil {
+		all = slices.Insert(all, 0, script.Holding{Token: h.kept.Token(), Keys: h.kept.Keys()})
+	}
+	return script.WriteNames(nil, all)
 }
 
 // obtain acquires the locks. A signal ends the waiting, and gives up what was acquired by then.

@@ -67,6 +67,8 @@ func (l *log) obtainEnd(_ context.Context, e redislock.ObtainEnd) {
 	switch {
 	case e.Err == nil:
 		outcome = "acquired"
+	case errors.Is(e.Err, redislock.ErrDeadlock):
+		outcome = "deadlock"
 	case errors.Is(e.Err, context.Canceled) && !errors.Is(e.Err, context.DeadlineExceeded):
 		outcome = "canceled"
 	case errors.Is(e.Err, context.DeadlineExceeded), errors.Is(e.Err, redislock.ErrNotObtained):
