@@ -579,7 +579,7 @@ var _ = spec.DescribeOnRedis("A client of the caller's own", func(on *spec.Redis
 			"evalsha [a b " + lines + "] [t  60000 2 0 1]", "eval [a b " + lines + "] [t  60000 2 0 1]",
 			"evalsha [a b] [t 60000  0]", "eval [a b] [t 60000  0]",
 			"evalsha [a b] [t]", "eval [a b] [t]",
-			"evalsha [a a{a}:redislock:house a{a}:redislock:line] [1 1=1]", "eval [a a{a}:redislock:house a{a}:redislock:line] [1 1=1]",
+			"evalsha [a a{a}:redislock:house a{a}:redislock:line] [1 1=1 0  100]", "eval [a a{a}:redislock:house a{a}:redislock:line] [1 1=1 0  100]",
 			"evalsha [a b " + lines + "] [t 2]", "eval [a b " + lines + "] [t 2]",
 		}))
 		Expect(sent.Count()).To(Equal(5))

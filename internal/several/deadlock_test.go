@@ -234,4 +234,7 @@ var _ = Describe("On a Cluster, a circle", Label(spec.OnServer), Ordered, Contin
 	})
 
 	endCircles(true, true, connect, left)
+	randomCircles(true, func() []*redislock.Client {
+		return []*redislock.Client{connect(), connect(), connect(), connect()}
+	}, disturbing(func() []*redis.Client { return nodes }))
 })
