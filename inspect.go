@@ -182,7 +182,7 @@ type Waiter struct {
 	Since    time.Time // about when it came, by the server's clock; on one server, different for each waiter of a line
 	Late     bool      // its process has been silent for a while, and it may be passed over soon
 
-	Wants []string // all keys that it waits for; nil for more than 16, or very long ones
+	Wants []string // all keys that it waits for; nil for more than 16, or than 4 if its caller holds nothing
 	Limit int      // how many holders it would let this key have, itself included; 0 for no limit
 
 	// Holds are the locks that its caller holds while it waits; see [Options.Queue]. Holds and Wants together have up to 1 KiB

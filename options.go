@@ -63,9 +63,10 @@ type Options struct {
 	// of them would ever go on. Within three seconds, the obtain that came last of such a circle ends with a
 	// [*DeadlockError], and the others go on when its caller releases what it holds. On a quorum, a majority of the servers
 	// must agree. An entry names 16 keys of a lock, in 1 KiB of names, and a search reads 64 keys and 1,000 waiters of
-	// each: it does not find larger circles. It takes a caller for blocked while it waits. So if you wait in one goroutine,
-	// and another will release a lock without waiting for that, wait with a ctx that does not have this lock. Callers who
-	// wait without Queue are in no circle: their waits end by themselves.
+	// each: it does not find larger circles, nor all of those that go over a waiter for more than 4 keys whose caller holds
+	// nothing. It takes a caller for blocked while it waits. So if you wait in one goroutine, and another will release a
+	// lock without waiting for that, wait with a ctx that does not have this lock. Callers who wait without Queue are in no
+	// circle: their waits end by themselves.
 	Queue bool
 
 	// Shared names those keys of the call that others may hold at the same time, if they share them as well: as the readers

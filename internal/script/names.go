@@ -21,8 +21,10 @@ type Names struct {
 }
 
 const (
-	// maxNamed is how many keys an entry names of those that its waiter wants, and of each lock that its caller holds.
+	// maxNamed is how many keys an entry names of those that its waiter wants, and of each lock that its caller holds. A waiter
+	// whose caller holds nothing names no more than maxIdle: each name stands in the line of each key.
 	maxNamed = 16
+	maxIdle  = 4
 
 	// maxNames is how many bytes the names in an entry take. A waiter has an entry in the line of each of its keys.
 	maxNames = 1024
@@ -50,7 +52,7 @@ func WriteNames(wants []string, holds []Holding) string {
 	}
 	switch {
 	case len(wants) == 1: // the line says it
-	case len(wants) > maxNamed, !room(size):
+	case len(wants) > maxNamed, len(holds) == 0 && len(wants) > maxIdle, !room(size):
 		text = append(text, '+')
 	default:
 		for _, key := range wants {

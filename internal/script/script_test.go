@@ -326,6 +326,9 @@ func TestEntry(t *testing.T) {
 			},
 		},
 		{[]string{"a", long}, script.Obtain{}, nil, script.Names{}},
+		{many[:4], script.Obtain{}, nil, script.Names{Wants: many[:4]}},
+		{many[:5], script.Obtain{}, nil, script.Names{}},
+		{many[:5], script.Obtain{}, []script.Holding{outer}, script.Names{Wants: many[:5], Holds: []script.Holding{outer}}},
 	} {
 		o := test.o
 		o.Keys, o.Token, o.TTL = script.Box(test.wants), "T", time.Minute
