@@ -297,14 +297,15 @@ func (h *placesHistory) distance(owner int, server *spec.MemoryServer) time.Dura
 	return h.ways[at]
 }
 
-// count notes a chunk, and whether the callers make ever more of them without getting anywhere.
+// count notes a chunk, and whether the callers make ever more of them without getting anywhere. Three Clients that poll every
+// 3 ms, and meet in split rounds, have made up to 10,700 a second; readers that woke each other endlessly made 26,000.
 func (h *placesHistory) count() {
 	progress.Add(1)
 	if second := time.Now().Unix(); second != h.second {
 		h.second, h.chunks = second, 0
 	}
-	if h.chunks++; h.chunks == 10_000 {
-		h.problem("10,000 chunks in one second")
+	if h.chunks++; h.chunks == 20_000 {
+		h.problem("20,000 chunks in one second")
 	}
 	h.busiest = max(h.busiest, h.chunks)
 }
