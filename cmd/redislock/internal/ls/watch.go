@@ -41,7 +41,7 @@ func (l *lister) watch(ctx context.Context) error {
 		fmt.Fprint(l.Stdout, leaveScreen)
 	}
 	if live {
-		resized, stopped = job.ScreenSignals()
+		resized, stopped = job.Resizes(), job.Stops()
 		enter()
 		defer leave()
 	}
