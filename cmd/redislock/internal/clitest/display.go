@@ -18,6 +18,7 @@ type Display struct {
 	cells         [][]string // "" is the second half of a wide character
 	normal        [][]string // what the alternate screen covers; nil if that is not on
 	row, column   int
+	first, last   int    // the lines that scroll
 	at            [2]int // the cursor of the normal screen, meanwhile
 	hidden        bool   // the cursor
 	wraps, marked bool   // the next character goes into the next line; what is written is in reverse
@@ -40,9 +41,6 @@ func (d *Display) Resize(lines, columns int) {
 	defer d.mu.Unlock()
 	d.columns = columns
 	fit := func(cells [][]string) [][]string {
-		if cells == nil {
-			return nil
-		}
 		for len(cells) < lines {
 			cells = append(cells, nil)
 		}
@@ -57,11 +55,11 @@ func (d *Display) Resize(lines, columns int) {
 	}
 	d.row = max(0, min(d.row-max(0, len(d.cells)-lines), lines-1))
 	d.column = min(d.column, columns-1)
-	if d.cells == nil {
-		d.cells = [][]string{}
+	if d.cells = fit(d.cells); d.normal != nil {
+		d.normal = fit(d.normal)
 	}
-	d.cells, d.normal = fit(d.cells), fit(d.normal)
 	d.reverse, d.wraps = make([]bool, lines), false
+	d.first, d.last = 0, lines-1
 }
 
 // Lines returns the lines, without spaces at their ends.
@@ -156,11 +154,29 @@ func (d *Display) obey(text []byte) int {
 
 func (d *Display) down() {
 	d.wraps = false
-	if d.row++; d.row == len(d.cells) {
-		d.row--
-		d.cells = append(d.cells[1:], d.blank())
-		d.reverse = append(d.reverse[1:], false)
+	switch {
+	case d.row == d.last:
+		d.move(d.first, d.last)
+	case d.row < len(d.cells)-1:
+		d.row++
 	}
+}
+
+// up is the opposite of down.
+func (d *Display) up() {
+	d.wraps = false
+	switch {
+	case d.row == d.first:
+		d.move(d.last, d.first)
+	case d.row > 0:
+		d.row--
+	}
+}
+
+// move moves a line, over those between, and empties it.
+func (d *Display) move(from, to int) {
+	d.cells = slices.Insert(slices.Delete(d.cells, from, from+1), to, d.blank())
+	d.reverse = slices.Insert(slices.Delete(d.reverse, from, from+1), to, false)
 }
 
 func (d *Display) blank() []string { return slices.Repeat([]string{" "}, d.columns) }
@@ -191,6 +207,10 @@ func (d *Display) print(r rune) {
 func (d *Display) sequence(text []byte) int {
 	if len(text) == 1 {
 		return 0
+	}
+	if text[1] == 'M' {
+		d.up()
+		return 2
 	}
 	if text[1] != '[' {
 		d.unknown = append(d.unknown, strconv.Quote(string(text[:2])))
@@ -223,6 +243,12 @@ func (d *Display) sequence(text []byte) int {
 		if body != "7" && body != "0" {
 			d.colours++
 		}
+	case 'r':
+		d.first, d.last = 0, len(d.cells)-1
+		if body != "" {
+			d.first, d.last = numbers[0]-1, min(numbers[1], len(d.cells))-1
+		}
+		d.row, d.column, d.wraps = 0, 0, false
 	case 'h', 'l':
 		d.mode(body, final == 'h')
 	default:

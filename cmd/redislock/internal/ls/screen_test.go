@@ -150,7 +150,8 @@ var _ = Describe("ls --watch at a terminal", func() {
 		Eventually(line(2)).Should(Equal("  nothing has this text"))
 		Expect(line(23)()).To(HavePrefix("0 of 0 with 鍵q "))
 		user.Types(esc)
-		shows("key:0000", "key:0020")
+		selects("key:0022") // from before
+		shows("key:0009", "key:0029")
 		user.Types("/" + backward + "G")
 		selects("key:0029")
 	})

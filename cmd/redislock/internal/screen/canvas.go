@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -31,6 +32,7 @@ func (c *canvas) draw(lines []string) error {
 		out.WriteString("\x1b[H\x1b[J")
 		c.shown = make([]string, len(lines))
 	}
+	out.WriteString(c.scroll(lines))
 	for i, line := range lines {
 		if line != c.shown[i] {
 			fmt.Fprintf(&out, "\x1b[%dH%s%s", i+1, clearRest, line) // after a line as wide as the screen, it would clear its end
@@ -42,4 +44,39 @@ func (c *canvas) draw(lines []string) error {
 	}
 	_, err := io.WriteString(c.out, out.String())
 	return err
+}
+
+// scroll lets the terminal move lines up or down by one, if that spares most of them. The last line of the screen stays.
+func (c *canvas) scroll(lines []string) string {
+	first, last := -1, -1 // that have changed
+	for i := range len(lines) - 1 {
+		if lines[i] != c.shown[i] {
+			if last = i; first < 0 {
+				first = i
+			}
+		}
+	}
+	if last-first < 3 {
+		return ""
+	}
+	before := slices.Clone(c.shown[first : last+1])
+	up, down := append(before[1:len(before):len(before)], ""), append([]string{""}, before[:len(before)-1]...)
+	const region, move, whole = "\x1b[%d;%dr", "\x1b[%d;1H%s", "\x1b[r"
+	for _, by := range []struct {
+		after []string
+		from  int
+		text  string
+	}{{up, last, "\n"}, {down, first, "\x1bM"}} {
+		spared := 0
+		for i, line := range by.after {
+			if line == lines[first+i] {
+				spared++
+			}
+		}
+		if spared > len(before)/2 {
+			copy(c.shown[first:], by.after)
+			return fmt.Sprintf(region+move+whole, first+1, last+1, by.from+1, by.text)
+		}
+	}
+	return ""
 }

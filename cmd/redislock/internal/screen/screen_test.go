@@ -106,11 +106,22 @@ var _ = Describe("Screen", func() {
 		user.Types("\x1b[6~")
 		user.Shows(`\n23 of 5000`)
 		scrolled := quiet() - before
+		before += scrolled
+		user.Types("j")
+		user.Shows(`(?s)row 2 .*row 23 .*\n24 of 5000`)
+		byOne := quiet() - before
+		before += byOne
+		user.Types(strings.Repeat("k", 22))
+		user.Shows(`(?s)row 1 .*row 22 .*\n2 of 5000`)
+		user.Types(strings.Repeat("j", 22))
+		user.Shows(`(?s)row 2 .*row 23 .*\n24 of 5000`)
+		user.Types("k")
 		began := time.Now()
 		user.Types(strings.Repeat("\x1b[6~", 200))
 		user.Shows(`\n4223 of 5000`)
-		GinkgoWriter.Printf("a row: %d bytes, a page: %d bytes, 200 pages: %v\n", moved, scrolled, time.Since(began))
+		GinkgoWriter.Printf("a row: %d bytes, a page: %d, a line: %d, 200 pages: %v\n", moved, scrolled, byOne, time.Since(began))
 		Expect(moved).To(BeNumerically("<", 500))
+		Expect(byOne).To(BeNumerically("<", 600))
 		Expect(scrolled).To(BeNumerically("<", 24*150))
 		Expect(user.Display.Unknown()).To(BeEmpty())
 	})
