@@ -168,8 +168,8 @@ func (f *Flags) inTheWay(
 	return o, nil
 }
 
-// ahead returns how many wait for a key before the caller, and its position in line; 0 if nobody knows which waiter it is, as
-// with several runs that have the same --meta.
+// ahead returns how many wait for a key before the caller, and its position in line; 0 if nobody knows which waiter it is,
+// as with several runs that have the same --meta.
 func (f *Flags) ahead(
 	ctx context.Context, s *connect.Session, status redislock.Status, token, metadata string,
 ) (ahead, position int, err error) {

@@ -59,8 +59,9 @@ func (c *canvas) scroll(lines []string) string {
 	if last-first < 3 {
 		return ""
 	}
-	before := slices.Clone(c.shown[first : last+1])
-	up, down := append(before[1:len(before):len(before)], ""), append([]string{""}, before[:len(before)-1]...)
+	before := c.shown[first : last+1]
+	up := slices.Concat(before[1:], []string{""})
+	down := slices.Concat([]string{""}, before[:len(before)-1])
 	const region, move, whole = "\x1b[%d;%dr", "\x1b[%d;1H%s", "\x1b[r"
 	for _, by := range []struct {
 		after []string

@@ -1,7 +1,6 @@
 package screen
 
 import (
-	"io"
 	"os"
 	"os/signal"
 	"sync"
@@ -70,7 +69,7 @@ func (l *Line) draw() {
 		text = term.Shorten(text, columns-1)
 	}
 	l.drawn = true
-	_, _ = io.WriteString(l.tty, "\r"+text+clearBelow+"\r")
+	_, _ = l.tty.WriteString("\r" + text + clearBelow + "\r")
 }
 
 // Print prints a text of whole lines, and draws the line below it.
@@ -93,5 +92,5 @@ func (l *Line) clear(text string) {
 		text = "\r" + clearBelow + text
 	}
 	l.drawn = false
-	_, _ = io.WriteString(l.tty, text)
+	_, _ = l.tty.WriteString(text)
 }

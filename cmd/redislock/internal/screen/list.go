@@ -16,9 +16,9 @@ type list struct {
 	news   string // the same in words
 	filter string
 
-	shown         []int // the indices of the rows that match
-	selected, top int   // indices in shown
-	wanted        string
+	shown         []int  // the indices of the rows that match
+	selected, top int    // indices in shown
+	wanted        string // the key that was selected before the filter
 
 	lines []string // of the table with these rows, as wide as fitted says; nil if something has changed
 	head  string
@@ -89,8 +89,8 @@ func abs(n int) int { return max(n, -n) }
 // remember keeps the selected key for narrow.
 func (l *list) remember() { l.wanted = cmp.Or(l.key(), l.wanted) }
 
-// narrow shows only rows that have the text somewhere, in upper or lower case. It selects the key that was remembered, or else
-// the first row.
+// narrow shows only rows that have the text somewhere, in upper or lower case. It selects the key that was remembered, or
+// else the first row.
 func (l *list) narrow(filter string) {
 	l.filter = filter
 	l.match()

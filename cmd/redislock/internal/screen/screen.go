@@ -13,8 +13,8 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
-// escTime is how long the bytes of one key may be apart. Only after that is Esc the key and not the beginning of another one:
-// over a slow network, they may come one by one.
+// escTime is how long the bytes of one key may be apart. Over a slow network, they may come one by one. Only after that time
+// is Esc the key, and not the beginning of another one.
 const escTime = 500 * time.Millisecond
 
 // browser is a screen at work. It belongs to one goroutine; others send it what they have found.
@@ -47,8 +47,8 @@ type browser struct {
 	firstFail error
 }
 
-// Run shows what the source has, until the user leaves, which returns nil, or ctx ends, which returns its cause. It takes the
-// alternate screen of the terminal, and gives it back however it ends.
+// Run shows what the source has. It returns nil when the user leaves, the cause of ctx when that ends, and the error of the
+// first look. It takes the alternate screen of the terminal, and gives it back however it ends, also with a panic.
 func Run(ctx context.Context, tty *os.File, getenv func(string) string, source *Source) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
