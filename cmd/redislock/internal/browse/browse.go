@@ -103,7 +103,7 @@ func (b *browser) open(ctx context.Context) (*connect.Session, error) {
 func (b *browser) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.freeing != nil {
-		b.freeing.Close()
+	if b.freeing != nil { // after a release that failed, the library would try for a while to complete it
+		locking.Within(200*time.Millisecond, b.freeing.Close)
 	}
 }

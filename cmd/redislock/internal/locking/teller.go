@@ -15,7 +15,7 @@ import (
 
 // Obstacles are what keeps a command waiting.
 type Obstacles struct {
-	Blocked  []*redislock.RefusedError // one for each key that cannot be had, or only one, which says that the guard is closed
+	Blocked  []*redislock.RefusedError // one for each key that is in the way; or one alone, for a closed guard
 	Position int                       // in line, 1 for the first; 0 if that is unknown, or the command is in no line
 }
 

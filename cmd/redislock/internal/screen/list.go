@@ -20,7 +20,7 @@ type list struct {
 	selected, top int    // indices in shown
 	wanted        string // the key that was selected before the filter
 
-	lines []string // of the table with these rows, as wide as fitted says; nil if something has changed
+	lines []string // of the table with these rows, laid out for fit; nil if something has changed
 	head  string
 	fit   term.Screen
 }

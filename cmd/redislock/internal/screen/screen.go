@@ -220,7 +220,7 @@ func (b *browser) answer(yes bool) {
 	if !yes {
 		return
 	}
-	b.message = "…"
+	b.message = "one moment…"
 	b.ask(func(ctx context.Context) func() {
 		done, err := question.Yes(ctx)
 		return func() {

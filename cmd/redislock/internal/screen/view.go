@@ -96,7 +96,7 @@ func (b *browser) read(k key) {
 
 // choose is press in the list.
 func (b *browser) choose(k key) {
-	key := b.list.key()
+	selected := b.list.key()
 	switch {
 	case k == '/':
 		b.list.remember()
@@ -109,11 +109,11 @@ func (b *browser) choose(k key) {
 		b.look()
 	case k == '?':
 		b.page, b.pageTop = help, 0
-	case k == keyEnter && key != "":
+	case k == keyEnter && selected != "":
 		b.pageTop = 0
-		b.inspect(key)
-	case k == 'f' && key != "":
-		b.free(key)
+		b.inspect(selected)
+	case k == 'f' && selected != "":
+		b.free(selected)
 	default:
 		if to, moves := moved(k, b.list.selected, max(1, b.room()-1), len(b.list.shown)); moves {
 			b.list.selected = to

@@ -85,7 +85,7 @@ func InTheWay(e *redislock.RefusedError) string {
 const shownToken = 6
 
 // Blocker says in a few words which key is in the way and who holds it, and how long ago it was renewed. A negative renewed
-// means that nobody has seen that: then it says what remains of the ttl, since the look of which some time has passed.
+// means that nobody has seen a renewal: then it says what remains of the ttl. passed is the time since the ttl was read.
 func Blocker(e *redislock.RefusedError, renewed, passed time.Duration) string {
 	text := term.Escape(e.Key) + ": "
 	switch {
