@@ -111,16 +111,17 @@ type renewals map[string]renewal // by key
 type renewal struct {
 	token string
 	ttl   time.Duration // at the last look
-	at    time.Time     // of the last look
+	at    time.Time     // when the answer of the last look was there
 	full  time.Duration // the longest that was seen: about the ttl that a renewal sets
 	last  time.Time     // when it was last renewed; zero if no renewal was seen
 }
 
-// jitter is by how much less than the time between two looks a ttl may shrink without a renewal: answers take time.
-const jitter = 200 * time.Millisecond
+// rounding is how much the ttls of two looks may be wrong, and two clocks run differently meanwhile.
+const rounding = 10 * time.Millisecond
 
-// see notes the ttls that were seen now. A renewal makes a ttl longer than what was left of it. It was after the last look,
-// and about as long ago as the ttl is shorter than the full one.
+// see notes the ttls that were seen now. A ttl without a renewal has become shorter by the time between the two looks at
+// least, from the answer of the first to the question of the second: an answer may take long. A renewal was after the last
+// look, and about as long ago as the ttl is shorter than the full one.
 func (r renewals) see(o Obstacles, now time.Time) {
 	before := maps.Clone(r)
 	clear(r) // a key that was free in between has a new holder
@@ -128,7 +129,7 @@ func (r renewals) see(o Obstacles, now time.Time) {
 		k := renewal{token: e.Token, ttl: e.TTL, at: now, full: e.TTL}
 		if b, known := before[e.Key]; known && b.token == e.Token && e.TTL > 0 && b.ttl > 0 {
 			k.full, k.last = max(b.full, e.TTL), b.last
-			if e.TTL > b.ttl-now.Sub(b.at)+jitter {
+			if e.TTL > b.ttl-o.Asked.Sub(b.at)+rounding {
 				if k.last = now.Add(e.TTL - k.full); k.last.Before(b.at) {
 					k.last = b.at
 				}

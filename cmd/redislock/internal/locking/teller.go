@@ -16,6 +16,7 @@ import (
 // Obstacles are what keeps a command waiting.
 type Obstacles struct {
 	Blocked  []*redislock.RefusedError // one for each key that is in the way; or one alone, for a closed guard
+	Asked    time.Time                 // when Redis was asked for them
 	Position int                       // in line, 1 for the first; 0 if that is unknown, or the command is in no line
 }
 
@@ -139,7 +140,9 @@ func watch(ctx context.Context, t Teller, look look) {
 			return
 		}
 		asking, cancel := context.WithTimeout(ctx, time.Second)
+		asked := time.Now()
 		o, err := look(asking)
+		o.Asked = asked
 		cancel()
 		switch {
 		case ctx.Err() != nil:

@@ -72,6 +72,7 @@ func wait(
 		if late && !p.NoWait() { // the last look may be a second old
 			looking, looked = context.WithTimeout(ctx, lastLook)
 		}
+		asked := time.Now()
 		found, err := look(looking, s, keys, limits)
 		looked()
 		if err == nil {
@@ -79,7 +80,7 @@ func wait(
 				return nil
 			}
 			why, answered = found[0], time.Now()
-			teller.See(locking.Obstacles{Blocked: found})
+			teller.See(locking.Obstacles{Blocked: found, Asked: asked})
 		} else if !late {
 			teller.Miss(err)
 		}
