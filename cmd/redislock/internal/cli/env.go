@@ -9,6 +9,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,7 +24,22 @@ type Env struct {
 	Stdout, Stderr io.Writer
 	Getenv         func(name string) string
 
-	Report func(text string) // what to do with the text of an error; nil for a line on stderr
+	mu     sync.Mutex        // protects report
+	report func(text string) // what to do with the text of an error; nil for a line on stderr
+}
+
+// ReportTo makes Complain call report with the text of an error, instead of writing a line to stderr, until back is called.
+// Complain is called from several goroutines, perhaps at the same time.
+func (e *Env) ReportTo(report func(text string)) (back func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	before := e.report
+	e.report = report
+	return func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.report = before
+	}
 }
 
 // Screen returns what can be shown on stdout.
@@ -33,12 +49,18 @@ func (e *Env) Screen() term.Screen { return term.ScreenOf(e.Stdout, e.Getenv) }
 func (e *Env) Complain(err error) {
 	text := strings.ReplaceAll(err.Error(), "\n", ": ") // joined errors have lines
 	text = strings.ReplaceAll(strings.TrimPrefix(text, "redislock: "), ": redislock: ", ": ")
-	if e.Report != nil {
-		e.Report(text)
+	e.mu.Lock()
+	report := e.report
+	e.mu.Unlock()
+	if report != nil {
+		report(text)
 		return
 	}
-	fmt.Fprintf(e.Stderr, "redislock: %s\n", term.Printable(text))
+	fmt.Fprint(e.Stderr, Complaint(text))
 }
+
+// Complaint returns the line on stderr for the text of an error.
+func Complaint(text string) string { return "redislock: " + term.Printable(text) + "\n" }
 
 // Agrees asks a question on stderr, and reports whether the answer is yes. The end of ctx is no.
 func (e *Env) Agrees(ctx context.Context, question string) bool {

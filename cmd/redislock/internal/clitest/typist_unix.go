@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"time"
 
 	"github.com/creack/pty"
 	"github.com/onsi/ginkgo/v2"
@@ -23,8 +24,9 @@ const (
 
 // Typist is somebody at a terminal, in a shell with job control that echoes nothing.
 type Typist struct {
-	Shell  *exec.Cmd
-	Screen *gbytes.Buffer
+	Shell   *exec.Cmd
+	Screen  *gbytes.Buffer // all that was written
+	Display *Display       // what the terminal shows of it
 
 	keyboard *os.File
 }
@@ -51,11 +53,11 @@ func NewTypistIn(cmd *exec.Cmd) *Typist {
 	terminal, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 40, Cols: 200})
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
 	keyboard := interruptible(terminal)
-	t := &Typist{Shell: cmd, Screen: gbytes.NewBuffer(), keyboard: keyboard}
+	t := &Typist{Shell: cmd, Screen: gbytes.NewBuffer(), Display: NewDisplay(40, 200), keyboard: keyboard}
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
-		_, _ = io.Copy(io.MultiWriter(t.Screen, ginkgo.GinkgoWriter), keyboard)
+		_, _ = io.Copy(io.MultiWriter(t.Display, t.Screen, ginkgo.GinkgoWriter), keyboard)
 	}()
 	ginkgo.DeferCleanup(func() {
 		_ = cmd.Process.Kill()
@@ -87,6 +89,7 @@ func (t *Typist) Types(text string) {
 // Resizes changes the size of the terminal.
 func (t *Typist) Resizes(lines, columns uint16) {
 	ginkgo.GinkgoHelper()
+	t.Display.Resize(int(lines), int(columns))
 	conn, err := t.keyboard.SyscallConn() // pty.Setsize would switch to blocking mode
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
 	failed := conn.Control(func(fd uintptr) {
@@ -94,6 +97,23 @@ func (t *Typist) Resizes(lines, columns uint16) {
 	})
 	gomega.Expect(failed).NotTo(gomega.HaveOccurred())
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+}
+
+// TypesSlowly sends text a byte at a time, as a slow network may deliver it.
+func (t *Typist) TypesSlowly(text string, gap time.Duration) {
+	ginkgo.GinkgoHelper()
+	for i := range len(text) {
+		if i > 0 {
+			time.Sleep(gap)
+		}
+		t.Types(text[i : i+1])
+	}
+}
+
+// Shows waits until the text of the display matches.
+func (t *Typist) Shows(expression string) {
+	ginkgo.GinkgoHelper()
+	gomega.Eventually(t.Display.Text).Should(gomega.MatchRegexp(expression))
 }
 
 // Sees waits for output that matches, after all that was seen before.

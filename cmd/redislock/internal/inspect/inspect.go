@@ -15,7 +15,6 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 	"github.com/redislock/redislock/cmd/redislock/internal/scan"
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
-	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
 //go:embed help.txt
@@ -42,33 +41,24 @@ func inspect(ctx context.Context, target *connect.Target, keys []string, asJSON 
 		return err
 	}
 	defer s.Close()
-	statuses, err := s.Inspect(ctx, keys)
+	found, err := scan.Inspect(ctx, s, keys)
 	if err != nil {
 		return err
 	}
-	now, err := s.Client.Time(ctx).Result()
-	if err != nil { // an ACL may forbid TIME
-		now = time.Now()
-	}
 	var result error
-	for i, status := range statuses {
-		status = show.Read(status)
-		if status.TTL == 0 {
+	for i, d := range found {
+		if d.Status.TTL == 0 {
 			result = cli.Exit(cli.No)
 		}
-		var line []redislock.Waiter
-		if status.Waiters > 0 {
-			if line, err = s.Line(ctx, status.Key); err != nil {
-				return err
-			}
-		}
 		if asJSON {
-			err = show.WriteJSON(target.Stdout, inspectedJSON(status, line))
+			err = show.WriteJSON(target.Stdout, inspectedJSON(d.Status, d.Line))
 		} else {
 			if i > 0 {
 				fmt.Fprintln(target.Stdout)
 			}
-			err = showStatus(target, status, line, now)
+			out := target.Screen()
+			fmt.Fprintln(target.Stdout, d.Name(out))
+			err = d.Table().Write(target.Stdout, out, false)
 		}
 		if err != nil {
 			return err
@@ -110,91 +100,4 @@ func inspectedJSON(s redislock.Status, line []redislock.Waiter) any {
 		inspected.Line = append(inspected.Line, waiter{w.Token, w.Metadata, w.Process, w.Since.UTC(), w.Late})
 	}
 	return inspected
-}
-
-// sayMetadata says what the one holder of a lock has left.
-func sayMetadata(say func(what, text string), metadata string) {
-	if fields, ok := show.Fields(metadata); ok {
-		for _, f := range fields {
-			say(term.Escape(f.Name), term.Escape(f.Value))
-		}
-	} else if metadata != "" {
-		say("metadata", term.Escape(metadata))
-	}
-	if since := show.OwnerOf(metadata).Since; !since.IsZero() {
-		say("held", "for "+show.Duration(max(time.Since(since), 0)))
-	}
-}
-
-// sayHolders says who holds a shared key.
-func sayHolders(say func(what, text string), s redislock.Status) {
-	say("shared", show.Count(s))
-	for _, h := range s.Holders {
-		say("holder", show.Sharer(h))
-	}
-	if more := s.HolderCount - len(s.Holders); more > 0 {
-		say("", fmt.Sprintf("… and %d more", more))
-	}
-}
-
-// maxProcesses is how many waiting processes are shown to people. JSON has them all.
-const maxProcesses = 10
-
-// showStatus prints what is known of a key and its line, below its name. now is the time of the server.
-func showStatus(target *connect.Target, s redislock.Status, line []redislock.Waiter, now time.Time) error {
-	out := target.Screen()
-	fmt.Fprintln(target.Stdout, out.Paint(term.Bold, term.Escape(s.Key)))
-	t := &term.Table{Columns: []term.Column{{}, {}, {Fit: term.Wrap}}} // the first is the margin
-	say := func(what, text string) { t.Add("", what, text) }
-	switch {
-	case show.Split(s) != "":
-		say("split", show.Split(s))
-	case s.TTL == 0 && s.Waiters > 0:
-		say("free", "for the first in line")
-	case s.TTL == 0:
-		say("free", "")
-	case s.HolderCount > 0:
-		sayHolders(say, s)
-	case s.Token == "":
-		say("taken", "by something that is not a lock")
-		sayMetadata(say, s.Metadata)
-	default:
-		say("token", term.Escape(s.Token))
-		sayMetadata(say, s.Metadata)
-	}
-	if s.TTL != 0 {
-		say("left", show.TTL(s.TTL))
-	}
-	what := "servers"
-	for _, place := range s.Places {
-		held := "free"
-		switch {
-		case place.TTL == 0:
-		case place.Token == "":
-			held = "taken by something that is not a lock"
-		default:
-			held = term.Escape(place.Token) + ", " + show.TTL(place.TTL) + " left"
-		}
-		say(what, place.Server+": "+held)
-		what = ""
-	}
-	waiting := show.ByProcess(line)
-	switch {
-	case s.Waiters > 0:
-		count := fmt.Sprint(s.Waiters)
-		if len(waiting) > 1 {
-			count += fmt.Sprintf(" from %d processes", len(waiting))
-		}
-		say("in line", count+", the first for "+show.Duration(max(now.Sub(s.WaitingSince), 0)))
-	case s.TTL != 0:
-		say("in line", "nobody")
-	}
-	for i, p := range waiting {
-		if i == maxProcesses {
-			say("", fmt.Sprintf("… and %d more", len(waiting)-i))
-			break
-		}
-		say("", p.String()+": "+p.Waiting(now))
-	}
-	return t.Write(target.Stdout, out, false)
 }

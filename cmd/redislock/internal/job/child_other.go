@@ -49,7 +49,9 @@ func (c *Child) Gone() bool             { return true }
 func (c *Child) Sweep()                 {}
 func (c *Child) Close()                 {}
 
-func Raise(syscall.Signal)                             {}
-func ReadKeys(func(key byte)) (end func())             { return func() {} }
-func ScreenSignals() (resized, stopped chan os.Signal) { return nil, nil }
-func Suspend()                                         {}
+func Raise(syscall.Signal)                 {}
+func ReadKeys(func(key byte)) (end func()) { return func() {} }
+func Resizes() chan os.Signal              { return nil }
+func Stops() chan os.Signal                { return nil }
+func InBackground(*os.File) bool           { return false }
+func Suspend()                             {}

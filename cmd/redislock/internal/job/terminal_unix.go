@@ -163,14 +163,26 @@ func (t *terminal) deliverKeys() *unix.Termios {
 	return before
 }
 
-// ScreenSignals catches the signals of a new size of the screen, and of Ctrl-Z, after which the program calls Suspend.
-func ScreenSignals() (resized, stopped chan os.Signal) {
-	resized, stopped = make(chan os.Signal, 1), make(chan os.Signal, 1)
+// Resizes catches the signals of a new size of the screen. The caller ends that with signal.Stop.
+func Resizes() chan os.Signal {
+	resized := make(chan os.Signal, 1)
 	signal.Notify(resized, syscall.SIGWINCH)
+	return resized
+}
+
+// Stops catches the signals of Ctrl-Z, after which the program calls Suspend.
+func Stops() chan os.Signal {
+	stopped := make(chan os.Signal, 1)
 	if !signal.Ignored(syscall.SIGTSTP) {
 		signal.Notify(stopped, syscall.SIGTSTP)
 	}
-	return resized, stopped
+	return stopped
+}
+
+// InBackground reports whether another job has this terminal, so that this process should not draw on it.
+func InBackground(tty *os.File) bool {
+	group, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)
+	return err == nil && group != unix.Getpgrp() // an error means that the terminal controls no job of this session
 }
 
 // Suspend stops this process, and returns when it goes on. It does nothing if nobody could let it go on.

@@ -30,7 +30,7 @@ func (f *Flags) Acquire(ctx context.Context, s *connect.Session, keys []string, 
 	}
 	metadata := f.metadata()
 	began := time.Now()
-	end := f.tell(ctx, s, func(ctx context.Context) (*redislock.RefusedError, error) {
+	end := f.tell(ctx, s, func(ctx context.Context) (Obstacles, error) {
 		return f.inTheWay(ctx, s, keys, token, metadata)
 	})
 	answers := f.probe(ctx, s)
@@ -56,10 +56,8 @@ func (f *Flags) tell(ctx context.Context, s *connect.Session, look look) (end fu
 	ctx, cancel := context.WithCancel(ctx)
 	telling.Go(func() {
 		t := f.NewTeller(s.Target)
-		t.watch(ctx, look)
-		if granted.Load() && t.spoke && f.Say == nil {
-			s.Complain(fmt.Errorf("acquired after %s", show.Duration(time.Since(t.began))))
-		}
+		watch(ctx, t, look)
+		t.End(granted.Load())
 	})
 	return func(isGranted bool) {
 		granted.Store(isGranted)
@@ -142,51 +140,59 @@ func RefusedBy(s redislock.Status) *redislock.RefusedError {
 	return &redislock.RefusedError{Key: s.Key, Token: s.Token, Metadata: s.Metadata, TTL: s.TTL, Holders: s.HolderCount}
 }
 
-// inTheWay returns who holds the first key that the caller cannot have beside its holders, and how many wait before the
-// caller, whom its token or its metadata identifies; or that the guard is closed. It returns nil if nothing is in the way.
+// inTheWay returns who holds the keys that the caller cannot have beside their holders, and the position of the caller in
+// line, where its token or its metadata identifies it; or that the guard is closed.
 func (f *Flags) inTheWay(
 	ctx context.Context, s *connect.Session, keys []string, token, metadata string,
-) (*redislock.RefusedError, error) {
+) (o Obstacles, err error) {
 	if left := s.Closed(ctx); left > 0 {
-		return &redislock.RefusedError{Closed: left}, nil
+		return Obstacles{Blocked: []*redislock.RefusedError{{Closed: left}}}, nil
 	}
-	locks := s.Locks
-	statuses, err := locks.Inspect(ctx, keys...)
+	statuses, err := s.Locks.Inspect(ctx, keys...)
 	if err != nil {
-		return nil, err
+		return o, err
 	}
-	fits := func(s redislock.Status) bool {
-		_, held := Held(s, token)
-		return held && token != "" || f.Limits.Fits(s)
+	var held, kept []*redislock.RefusedError
+	for _, status := range statuses {
+		ahead, position, err := f.ahead(ctx, s, status, token, metadata)
+		if err != nil {
+			return o, err
+		}
+		o.Position = max(o.Position, position)
+		_, own := Held(status, token)
+		e := RefusedBy(status)
+		e.Ahead = ahead
+		switch {
+		case !(own && token != "") && !f.Limits.Fits(status):
+			held = append(held, e)
+		case status.Waiters > 1 && position != 1: // for others in line; the caller is one of these waiters
+			kept = append(kept, e)
+		}
 	}
-	at := slices.IndexFunc(statuses, func(s redislock.Status) bool { return !fits(s) })
-	if at < 0 {
-		at = slices.IndexFunc(statuses, func(s redislock.Status) bool { return s.Waiters > 0 })
-	}
-	if at < 0 || fits(statuses[at]) && statuses[at].Waiters == 1 { // the caller's own position
-		return nil, nil
-	}
-	found := statuses[at]
-	e := RefusedBy(found)
-	if found.Waiters < 2 {
-		return e, nil
-	}
-	line, err := locks.Line(ctx, found.Key)
-	if err != nil {
-		return nil, err
+	o.Blocked = slices.Concat(held, kept)
+	return o, nil
+}
+
+// ahead returns how many wait for a key before the caller, and its position in line; 0 if nobody knows which waiter it is,
+// as with several runs that have the same --meta.
+func (f *Flags) ahead(
+	ctx context.Context, s *connect.Session, status redislock.Status, token, metadata string,
+) (ahead, position int, err error) {
+	line := status.Line
+	if len(line) < status.Waiters {
+		if line, err = s.Locks.Line(ctx, status.Key); err != nil {
+			return 0, 0, err
+		}
 	}
 	alike := 0
 	for i, w := range line {
 		if token != "" && w.Token == token || w.Metadata != "" && strings.HasPrefix(metadata, w.Metadata) {
-			e.Ahead = i
+			ahead = i
 			alike++
 		}
 	}
-	switch {
-	case alike != 1: // several runs with the same --meta: nobody knows which of them this one is
-		e.Ahead = 0
-	case e.Ahead == 0 && fits(found): // it is the caller's turn
-		return nil, nil
+	if alike != 1 {
+		return 0, 0, nil
 	}
-	return e, nil
+	return ahead, ahead + 1, nil
 }

@@ -159,7 +159,7 @@ func (l *lister) once(ctx context.Context) (shown, left int, err error) {
 	if l.opt.sort == "none" && l.opt.format != asTable && l.opt.format != asJSON {
 		return l.stream(ctx)
 	}
-	all, err := l.look(ctx)
+	all, err := l.look(ctx, l.opt.sort)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -183,10 +183,11 @@ func (l *lister) stream(ctx context.Context) (shown, left int, err error) {
 	return shown, 0, err
 }
 
-func (l *lister) look(ctx context.Context) (*collection, error) {
-	order, _ := orderOf(l.opt.sort)
+// look finds the locks, and sorts them as --sort does with that name.
+func (l *lister) look(ctx context.Context, name string) (*collection, error) {
+	order, _ := orderOf(name)
 	all := &collection{order: order, limit: l.opt.limit, seen: map[string]bool{}}
-	all.first = l.opt.sort == "" || l.opt.sort == "none"
+	all.first = name == "" || name == "none"
 	err := l.search(ctx, all.add)
 	all.settle()
 	return all, err

@@ -24,7 +24,7 @@ type log struct {
 // newLog returns a log on stderr. From now on, errors go into it as well.
 func newLog(env *cli.Env) *log {
 	l := &log{Logger: slog.New(slog.NewJSONHandler(env.Stderr, nil))}
-	env.Report = func(text string) { l.Error("error", "error", text) }
+	_ = env.ReportTo(func(text string) { l.Error("error", "error", text) })
 	return l
 }
 

@@ -46,15 +46,6 @@ var _ = Describe("redislock run that waits", func() {
 	}
 
 	Describe("says who is in the way", func() {
-		It("at a terminal, within a second, and for how long it has waited", func() {
-			holder := clitest.Hold(client, clitest.Bob, "a")
-			user := clitest.NewTypist(url)
-			user.Types("$R run -k a -- echo ran\n")
-			user.Sees(`redislock: waiting for a: held by bob@api-3, pid 4121 \(\./ship 7\), 5\ds left\r\n`)
-			Expect(holder.Release(ctx)).To(Succeed())
-			user.Sees(`redislock: acquired after [3-9]\d\dms\r\nran\r\n`)
-		})
-
 		It("with --verbose elsewhere, with how many are ahead in line", func() {
 			clitest.Hold(client, clitest.Bob, "b")
 			clitest.WaitInLine(ctx, client, "b")

@@ -81,25 +81,31 @@ func InTheWay(e *redislock.RefusedError) string {
 	return who
 }
 
-// Circle says who waits for whom in a circle that the caller has closed.
-func Circle(e *redislock.DeadlockError) string {
-	var text strings.Builder
-	text.WriteString("deadlock: this waits for ")
-	for i, b := range e.Circle {
-		if i > 0 {
-			text.WriteString(", who waits for ")
-		}
-		fmt.Fprintf(&text, "%q", b.Key)
-		switch last := i == len(e.Circle)-1; {
-		case last:
-			text.WriteString(", which this run holds")
-		case b.Token != "":
-			text.WriteString(", held by " + Who(b.Token, b.Metadata))
-		default:
-			text.WriteString(", behind " + Who("", b.Metadata) + " in line")
-		}
+// shownToken is how many characters of a token Blocker shows: a whole token is enough to release a lock.
+const shownToken = 6
+
+// Blocker says in a few words which key is in the way and who holds it, and how long ago it was renewed. A negative renewed
+// means that nobody has seen a renewal: then it says what remains of the ttl. passed is the time since the ttl was read.
+func Blocker(e *redislock.RefusedError, renewed, passed time.Duration) string {
+	text := term.Escape(e.Key) + ": "
+	switch {
+	case e.Token == "" && e.TTL == 0:
+		return text + "it is the turn of others in line"
+	case e.Token == "":
+		return text + "something that is not a lock"
 	}
-	return text.String() + "; take all keys at once, or always in the same order"
+	token, metadata := apart(e.Token, e.Metadata)
+	if who := cmp.Or(OwnerOf(metadata).Who, Metadata(metadata)); who != "" {
+		text += who + " "
+	}
+	text += term.Shorten(term.Escape(token), shownToken+1) + more(e.Holders)
+	switch {
+	case renewed >= 0:
+		return text + ", renewed " + Seconds(renewed) + " ago"
+	case e.TTL > 0:
+		return text + left(max(e.TTL-passed, time.Millisecond))
+	}
+	return text + left(e.TTL)
 }
 
 // left says what remains of a ttl as in [redislock.Status].
@@ -159,6 +165,14 @@ func Duration(d time.Duration) string {
 		return fmt.Sprintf("%dh%02dm", d/time.Hour, d%time.Hour/time.Minute)
 	}
 	return fmt.Sprintf("%dd%02dh", d/day, d%day/time.Hour)
+}
+
+// Seconds is Duration without parts of a second.
+func Seconds(d time.Duration) string {
+	if d < 10*time.Second {
+		return fmt.Sprintf("%ds", d/time.Second)
+	}
+	return Duration(d)
 }
 
 // TTL writes the remaining ttl of a key, as in [redislock.Status].

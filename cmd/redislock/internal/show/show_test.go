@@ -73,6 +73,28 @@ var _ = Describe("InTheWay", func() {
 	)
 })
 
+var _ = Describe("Blocker", func() {
+	const metadata, never = `{"host":"api-3","pid":4121,"user":"bob"}`, time.Duration(-1)
+
+	DescribeTable("says which key is in the way, who holds it, and how fresh that is",
+		func(e redislock.RefusedError, renewed, passed time.Duration, want string) {
+			e.Key = "a\x1b"
+			Expect(Blocker(&e, renewed, passed)).To(Equal(want))
+		},
+		Entry(nil, redislock.RefusedError{Token: "q83vEjRW", Metadata: metadata, TTL: 12 * time.Second}, never, 2500*time.Millisecond,
+			`a\x1b: bob@api-3 q83vEj…, 9.5s left`),
+		Entry("renewed", redislock.RefusedError{Token: "q83vEjRW", Metadata: metadata, TTL: 12 * time.Second}, 75*time.Second, time.Second,
+			`a\x1b: bob@api-3 q83vEj…, renewed 1m15s ago`),
+		Entry("shared", redislock.RefusedError{Token: "q83vEj", Metadata: "job 7", Holders: 3, TTL: -1}, never, time.Second,
+			`a\x1b: job 7 q83vEj and 2 more, without an expiry`),
+		Entry("over", redislock.RefusedError{Token: "q83vEj", TTL: time.Second}, never, 2*time.Second, `a\x1b: q83vEj, 1ms left`),
+		Entry("without a name", redislock.RefusedError{Token: "q83vEj", Metadata: `{"job":7}`, TTL: time.Second}, never, time.Duration(0),
+			`a\x1b: job=7 q83vEj, 1.0s left`),
+		Entry("no lock", redislock.RefusedError{TTL: -1}, never, time.Second, `a\x1b: something that is not a lock`),
+		Entry("nobody, but a line", redislock.RefusedError{Ahead: 3}, never, time.Second, `a\x1b: it is the turn of others in line`),
+	)
+})
+
 var _ = Describe("Process", func() {
 	now := time.Now()
 	ago := func(seconds int) time.Time { return now.Add(-time.Duration(seconds) * time.Second) }

@@ -60,6 +60,17 @@ func (t *Table) Add(texts ...string) {
 
 // Write prints the table, with a head if head is set. On a terminal no line is wider than the screen.
 func (t *Table) Write(w io.Writer, s Screen, head bool) error {
+	_, err := io.WriteString(w, t.text(s, head))
+	return err
+}
+
+// Lines returns the lines that Write prints.
+func (t *Table) Lines(s Screen, head bool) []string {
+	lines := strings.Split(t.text(s, head), "\n")
+	return lines[:len(lines)-1]
+}
+
+func (t *Table) text(s Screen, head bool) string {
 	rows := t.Rows
 	if head {
 		names := make([]Cell, len(t.Columns))
@@ -73,8 +84,7 @@ func (t *Table) Write(w io.Writer, s Screen, head bool) error {
 	for _, cells := range rows {
 		t.line(&out, s, widths, cells)
 	}
-	_, err := io.WriteString(w, out.String())
-	return err
+	return out.String()
 }
 
 // widths returns the width of each column: that of its widest cell, or less on a terminal, so that a line fits.

@@ -7,7 +7,6 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -65,6 +64,7 @@ func wait(
 	}
 	defer s.Close()
 	teller := p.NewTeller(target)
+	defer teller.End(false)
 	gap, answered := firstWait, time.Now()
 	var why *redislock.RefusedError
 	for late := p.NoWait(); ; {
@@ -72,14 +72,15 @@ func wait(
 		if late && !p.NoWait() { // the last look may be a second old
 			looking, looked = context.WithTimeout(ctx, lastLook)
 		}
+		asked := time.Now()
 		found, err := look(looking, s, keys, limits)
 		looked()
 		if err == nil {
-			if found == nil {
+			if len(found) == 0 {
 				return nil
 			}
-			why, answered = found, time.Now()
-			teller.See(why)
+			why, answered = found[0], time.Now()
+			teller.See(locking.Obstacles{Blocked: found, Asked: asked})
 		} else if !late {
 			teller.Miss(err)
 		}
@@ -109,20 +110,23 @@ func wait(
 // forgotten holders. All who wait in line are ahead of somebody who joins no line.
 func look(
 	ctx context.Context, s *connect.Session, keys []string, limits *locking.Limits,
-) (*redislock.RefusedError, error) {
+) (why []*redislock.RefusedError, err error) {
 	statuses, err := s.Inspect(ctx, keys)
 	if err != nil {
 		return nil, err
 	}
-	at := slices.IndexFunc(statuses, func(s redislock.Status) bool { return s.Waiters > 0 || !limits.Fits(s) })
-	if at < 0 {
-		if left := locking.Notice(ctx, s, keys); left > 0 {
-			return &redislock.RefusedError{Closed: left}, nil
+	for _, status := range statuses {
+		if status.Waiters > 0 || !limits.Fits(status) {
+			e := locking.RefusedBy(status)
+			e.Ahead = status.Waiters
+			why = append(why, e)
 		}
-		return nil, nil //nolint:nilnil // nothing is in the way
 	}
-	why := locking.RefusedBy(statuses[at])
-	why.Ahead = statuses[at].Waiters
+	if len(why) == 0 {
+		if left := locking.Notice(ctx, s, keys); left > 0 {
+			why = append(why, &redislock.RefusedError{Closed: left})
+		}
+	}
 	return why, nil
 }
 
