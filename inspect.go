@@ -7,6 +7,7 @@ import (
 	"github.com/redislock/redislock/internal/argument"
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/script"
+	"github.com/redislock/redislock/internal/transport"
 )
 
 // Status is what [Client.Inspect] found about one key.
@@ -96,8 +97,28 @@ func (c *Client) Inspect(ctx context.Context, keys ...string) ([]Status, error) 
 	return statuses, nil
 }
 
-// glance returns what keys hold, on a quorum as a majority of the servers agrees, and as much of their lines as g says.
+// glance is look, but keys that this user may not read hold nothing, and nobody waits for them: the search for a circle asks
+// also for keys that other callers hold, or this one at another Redis.
 func (c *Client) glance(ctx context.Context, keys []string, g script.Glance) ([]script.Held, error) {
+	held, err := c.look(ctx, keys, g)
+	if !transport.HasCode(err, "NOPERM") {
+		return held, err
+	}
+	held = make([]script.Held, len(keys))
+	for i := range keys {
+		one, err := c.look(ctx, keys[i:i+1], g)
+		switch {
+		case err == nil:
+			held[i] = one[0]
+		case !transport.HasCode(err, "NOPERM"):
+			return nil, err
+		}
+	}
+	return held, nil
+}
+
+// look returns what keys hold, on a quorum as a majority of the servers agrees, and as much of their lines as g says.
+func (c *Client) look(ctx context.Context, keys []string, g script.Glance) ([]script.Held, error) {
 	if c.quorum == nil {
 		return c.one.Inspect(ctx, keys, g)
 	}

@@ -14,6 +14,9 @@ const (
 	// maxKeys is how many keys, and their lines, a search reads.
 	maxKeys = 64
 
+	// maxOwn is how many of these may be of the caller's own keys: all others would leave no room for what it waits for.
+	maxOwn = maxKeys / 2
+
 	// maxShown is how many waiters it reads of each line.
 	maxShown = 1000
 
@@ -28,7 +31,8 @@ var slots = make(chan struct{}, 4)
 type Look func(ctx context.Context, keys []string, g script.Glance) ([]script.Held, error)
 
 // Search looks whether a waiter with that ticket has closed a circle. It returns the circle, beginning with the waiter; nil
-// if there is none, or if it was not the same at three readings. An error of Look ends the search. So does the end of ctx.
+// if there is none, or if it was not there all the time between two readings. An error of Look ends the search. So does the
+// end of ctx.
 func Search(ctx context.Context, look Look, w *Waiter, ticket int64) ([]Arrow, error) {
 	select {
 	case slots <- struct{}{}:
@@ -48,15 +52,12 @@ func Search(ctx context.Context, look Look, w *Waiter, ticket int64) ([]Arrow, e
 		timer.Stop()
 		return nil, ctx.Err()
 	}
-	keys := s.keys
+	keys, before := s.keys, s.held
 	s.keys, s.held = nil, map[string]script.Held{}
 	if err := s.read(ctx, keys); err != nil {
 		return nil, err
 	}
-	if again := newGraph(w, s.held).circle(); !slices.EqualFunc(again, found, isSame) {
-		return nil, nil
-	}
-	return found, nil
+	return newGraph(w, common(before, s.held)).circle(ctx)
 }
 
 // search is one search.
@@ -70,7 +71,8 @@ type search struct {
 
 // explore reads what may be part of a circle, and returns the circle that this shows.
 func (s *search) explore(ctx context.Context) ([]Arrow, error) {
-	if err := s.read(ctx, s.ownKeys()); err != nil {
+	own := script.Unique(s.ownKeys())
+	if err := s.read(ctx, own[:min(len(own), maxOwn)]); err != nil {
 		return nil, err
 	}
 	for {
@@ -79,8 +81,8 @@ func (s *search) explore(ctx context.Context) ([]Arrow, error) {
 			return nil, nil
 		}
 		more := s.unread(g)
-		if found := g.circle(); found != nil {
-			return found, nil
+		if found, err := g.circle(ctx); found != nil || err != nil {
+			return found, err
 		}
 		if len(more) == 0 || len(s.keys) == maxKeys {
 			return nil, nil

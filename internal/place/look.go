@@ -3,6 +3,7 @@ package place
 import (
 	"cmp"
 	"context"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -81,6 +82,7 @@ const maxLooks = 16
 func (p *Place) inspectGroups(ctx context.Context, keys []string, groups [][]int, g *script.Glance) ([]script.Held, error) {
 	all := make([]script.Held, len(keys))
 	errs := make([]error, len(groups))
+	ended := make([]func(), len(groups)) // a hook has panicked, or has ended its goroutine: does so again; else nil
 	var wait sync.WaitGroup
 	room := make(chan struct{}, maxLooks)
 	for at, group := range groups {
@@ -103,10 +105,22 @@ func (p *Place) inspectGroups(ctx context.Context, keys []string, groups [][]int
 		room <- struct{}{}
 		wait.Go(func() {
 			defer func() { <-room }()
+			ended[at] = runtime.Goexit
+			defer func() {
+				if value := recover(); value != nil { // in this goroutine, nobody else could
+					ended[at] = func() { panic(value) }
+				}
+			}()
 			lookAt()
+			ended[at] = nil
 		})
 	}
 	wait.Wait()
+	for _, again := range ended {
+		if again != nil {
+			again()
+		}
+	}
 	return all, cmp.Or(errs...)
 }
 

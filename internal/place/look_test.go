@@ -2,6 +2,7 @@ package place_test
 
 import (
 	"context"
+	"runtime"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -72,5 +73,29 @@ var _ = spec.DescribeOn(spec.OnServer, "While the server hangs", func(_ *spec.Re
 		}
 		Expect(server.Resume()).To(Succeed())
 		Eventually(func() []string { return client.Keys(ctx, "*").Val() }).WithTimeout(5 * time.Second).Should(BeEmpty())
+	})
+})
+
+var _ = Describe("If a hook panics while Inspect asks several nodes", Label(spec.OnServer), func() {
+	It("the caller can recover", func(ctx SpecContext) {
+		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: spec.StartCluster().Addrs()})
+		DeferCleanup(client.Close)
+		locks := redislock.New(client)
+		DeferCleanup(locks.Close)
+		Expect(locks.Inspect(ctx, "a", "b", "c")).To(HaveLen(3))
+		end := func() { panic("a hook") }
+		client.AddHook(&spec.AroundHook{Before: func(redis.Cmder) { end() }})
+		Expect(func() { _, _ = locks.Inspect(ctx, "a", "b", "c") }).To(PanicWith("a hook"))
+		end = runtime.Goexit
+		ended := make(chan bool, 1)
+		go func() {
+			returned := false
+			defer func() { ended <- !returned }()
+			_, _ = locks.Inspect(ctx, "a", "b", "c")
+			returned = true
+		}()
+		Eventually(ended).Should(Receive(BeTrue()))
+		end = func() {}
+		Expect(locks.Inspect(ctx, "a", "b", "c")).To(HaveLen(3))
 	})
 })

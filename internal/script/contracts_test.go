@@ -585,7 +585,7 @@ var _ = spec.DescribeOnRedis("The contract of", func(on *spec.Redis) {
 				{nil, 4, spec.List{}},
 				{[]any{"0", "", 2}, 4, slices.Concat(late, naming)},
 				{[]any{"0", "", 9}, 4, slices.Concat(late, naming, sharing)},
-				{[]any{"0", "", 9, 10}, 4, slices.Concat(naming, sharing[4:])},
+				{[]any{"0", "", 9, 10}, 4, slices.Concat(naming, sharing)},
 				{[]any{"0", "", 1, 9}, 3, naming},
 				{[]any{"0", "", 9, 9}, 3, slices.Concat(naming, sharing[:4])},
 			} {

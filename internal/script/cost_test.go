@@ -135,6 +135,18 @@ var _ = spec.DescribeOn(spec.OnServer, "However many in line are silent or dead,
 		Expect(client.ZCard(ctx, all[5]).Val()).To(BeNumerically(">=", 8000))
 	})
 
+	It("a search for a circle looks at 10,000 waiters at most", func(ctx SpecContext) {
+		fillLine(ctx, client, "line", "silent", 12_000, silent)
+		fillLine(ctx, client, "next", "silent", 12_000, silent)
+		reply, commands := ran(ctx, "inspect", []string{"a", "b", "line", "next"}, 2, 0, "", 1000)
+		Expect(reply.([]any)[2]).To(Equal(int64(12_000)), "an Inspect counts all")
+		Expect(commands["zrangebyscore"]).To(Equal(16))
+		reply, commands = ran(ctx, "inspect", []string{"a", "b", "line", "next"}, 2, 0, "", 1000, 1<<52)
+		Expect(reply.([]any)[2]).To(Equal(int64(10_000)))
+		Expect(reply.([]any)[7]).To(BeZero())
+		Expect(commands["zrangebyscore"]).To(Equal(7))
+	})
+
 	It("an inspect reads each mark and each entry once", func(ctx SpecContext) {
 		fillLine(ctx, client, "line", "dead", 5000, dead)
 		first := fillLine(ctx, client, "line", "live", 2, 0)

@@ -8,8 +8,9 @@ ARGV[1]     modes, as shared.lua describes it, with all keys that can have a hou
 ARGV[2]     "1" to ask only while the guard is open; else "0" or missing
 ARGV[3]     the token of a holder who is shown first; "" or missing for none
 ARGV[4]     how many waiters to show of each line; 0 or missing for none
-ARGV[5]     a ticket, to look only at waiters with lower ones. If the key is exclusive, those are left out that name
-            nothing, before the first one that would share it; missing to look at all waiters
+ARGV[5]     a ticket, to look only at waiters with lower ones, and at no more than 10,000 of them in all lines together.
+            If the key is exclusive, those are left out that name nothing, before the first one that would share it;
+            missing to look at all waiters
 
 Returns     {value, ms, waiters, since, shown, value, ms, waiters, since, shown, …}  for each key in order:
             value    nil if the key does not exist or is not a string. If it is shared:
@@ -44,6 +45,7 @@ local now = call('TIME')
 now = math.floor((now[1] * 1000000 + now[2]) / 1000)
 
 local most, below = tonumber(ARGV[4] or 0), ARGV[5]
+local budget = below and 10000 or math.huge -- waiters to look at: those who search for a circle come again and again
 
 -- limitOf returns how many holders a waiter would let the key of a line have; see line.lua.
 local function limitOf(line, entry)
@@ -63,8 +65,10 @@ local function waiting(line, joint)
 		live[inbox], late[inbox] = left >= 0 and left <= life + 1000, left < life / 3 and 1 or 0
 	end
 	local at, found = 0, marks -- without marks, nobody is live
-	while found[1] do
-		found = call('ZRANGEBYSCORE', line, 0, below and '(' .. below or '+inf', 'LIMIT', at, CHUNK)
+	while found[1] and budget > 0 and not (below and #shown >= most * 4) do
+		local size = math.min(CHUNK, budget)
+		found = call('ZRANGEBYSCORE', line, 0, below and '(' .. below or '+inf', 'LIMIT', at, size)
+		budget = budget - #found
 		for i = 1, #found do
 			local entry = found[i]
 			local inbox = string.match(entry, '^[^ /]*')
@@ -80,10 +84,10 @@ local function waiting(line, joint)
 				end
 			end
 		end
-		if not found[CHUNK] then
+		if not found[size] then
 			break
 		end
-		at = at + CHUNK
+		at = at + size
 	end
 	return count, first and tonumber(call('ZSCORE', line, first)) or 0, shown
 end

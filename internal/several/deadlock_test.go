@@ -198,6 +198,35 @@ func endCircles(across, permits bool, connect func() *redislock.Client, left fun
 }
 
 var _ = spec.DescribeOn(spec.OnServer, "A circle", func(on *spec.Redis) {
+	It("is found by a user who may not read all that the others hold, nor all that the caller holds elsewhere", func(ctx SpecContext) {
+		Expect(on.Client.Do(ctx, "ACL", "SETUSER", "orders", "on", ">pw", "~order*", "&*", "+@all").Err()).To(Succeed())
+		DeferCleanup(func(ctx SpecContext) { on.Client.Do(ctx, "ACL", "DELUSER", "orders") })
+		options, elsewhere := *on.Client.Options(), spec.StartServer()
+		options.Username, options.Password = "orders", "pw"
+		connect := func(o *redis.Options) *redislock.Client {
+			locks := redislock.New(spec.Connect(o))
+			DeferCleanup(locks.Close)
+			return locks
+		}
+		queue, ttl := &redislock.Options{Queue: true}, 20*time.Second
+		far := spec.Obtain(ctx, connect(&redis.Options{Addr: elsewhere.Addr()}), ttl, queue, "far")
+		mine, theirs := connect(&options), connect(on.Client.Options())
+		one := spec.Obtain(ctx, mine, ttl, queue, "order 1")
+		two := spec.Obtain(ctx, theirs, ttl, queue, "order 2", "stock")
+		outer, stop := far.KeepAlive(ctx)
+		DeferCleanup(stop)
+		inner, stop := one.KeepAlive(outer)
+		DeferCleanup(stop)
+		other, stop := two.KeepAlive(ctx)
+		DeferCleanup(stop)
+		first := spec.StartWaiter(other, theirs, ttl, queue, "order 1")
+		last := spec.StartWaiter(inner, mine, ttl, queue, "order 2")
+		Expect(last.Over()).To(MatchError(redislock.ErrDeadlock))
+		spec.Release(ctx, one)
+		spec.Release(ctx, first.Granted(), two, far)
+		Eventually(on.Keys).WithArguments(ctx).Should(BeEmpty())
+	})
+
 	endCircles(false, true, func() *redislock.Client {
 		locks := redislock.New(spec.Connect(on.Client.Options()))
 		DeferCleanup(locks.Close)
