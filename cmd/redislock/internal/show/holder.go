@@ -9,6 +9,7 @@ import (
 
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
+	"github.com/redislock/redislock/internal/tree"
 )
 
 // Who says in a few words who has a token: what the metadata says, or else the token.
@@ -101,21 +102,16 @@ type Owner struct {
 
 // OwnerOf reads metadata that run or redislock.ProcessMetadata has written, or anything like it.
 func OwnerOf(metadata string) Owner {
-	fields, isObject := Fields(metadata)
+	found, isObject := tree.OwnerOf(metadata)
 	if !isObject {
 		return Owner{Who: term.Escape(metadata)}
 	}
-	field := func(name string) string { return term.Escape(Value(fields, name)) }
-	user, host := field("user"), field("host")
-	o := Owner{PID: field("pid"), Command: cmp.Or(field("command"), field("program")), Who: cmp.Or(user, host)}
+	user, host := term.Escape(found.User), term.Escape(found.Host)
+	o := Owner{
+		Who: cmp.Or(user, host), PID: term.Escape(found.PID), Command: term.Escape(found.Command), Since: found.Since,
+	}
 	if user != "" && host != "" {
 		o.Who = user + "@" + host
-	}
-	for _, name := range []string{"obtained", "since", "now"} { // ProcessMetadata calls it now
-		if since, err := time.Parse(time.RFC3339Nano, Value(fields, name)); err == nil {
-			o.Since = since
-			break
-		}
 	}
 	return o
 }
