@@ -13,8 +13,8 @@ type Step struct {
 	Lock  *Lock  // holds the key of Place, and the next waiter's caller holds Lock; nil if the next waiter is ahead in line
 }
 
-// WayOut returns the keys of which one must be released, so that those of the circle can go on; none if no lock is in it. Of a
-// key that several hold, those who belong to the circle must release it.
+// WayOut returns the keys of which one must be released, so that those of the circle can go on; none if no lock is in it. If
+// several hold the key, those who belong to the circle must release it.
 func (c *Circle) WayOut() (keys []*Key) {
 	for _, s := range c.Steps {
 		if s.Lock != nil && !slices.Contains(keys, s.Place.Key) {
@@ -53,8 +53,8 @@ func findCircles(waiters []*Waiter) (circles []*Circle, more bool) {
 	return circles, false
 }
 
-// graph has the stuck waiters and the stuck locks that block them as nodes. It leads from a waiter to what blocks it, and from
-// a lock to the waiters of its caller.
+// graph has the stuck waiters and the stuck locks as nodes. It leads from a waiter to what blocks it, and from a lock to the
+// waiters of its caller.
 type graph struct {
 	nodes   []node
 	waiters map[*Waiter]int
@@ -109,8 +109,8 @@ func newGraph(waiters []*Waiter) *graph {
 	return g
 }
 
-// blockers returns edges to what blocks a place: the stuck holders, and the stuck waiters ahead, up to the next one that wants
-// the key exclusively. That one waits for all before it.
+// blockers returns edges to what blocks a place: the stuck holders, and the stuck waiters ahead, up to one that wants the key
+// exclusively. That one waits for all before it.
 func (g *graph) blockers(p *Place) (edges []edge) {
 	for _, h := range p.Key.Holders {
 		if h.blocks(p) {

@@ -54,7 +54,7 @@ func (l *Lock) Waiting() (count int) {
 	return count
 }
 
-// Narrow leaves out the trees and circles that have none of these keys.
+// Narrow leaves out the trees that have none of these keys, and their circles.
 func (t *Tree) Narrow(keys []*Key) {
 	above := map[*Key]bool{} // the keys, and those that lead to them
 	roots := map[*Lock]bool{}
@@ -80,14 +80,12 @@ func (t *Tree) Narrow(keys []*Key) {
 	}
 	t.Roots = slices.DeleteFunc(t.Roots, func(l *Lock) bool { return !roots[l] })
 	t.Unheld = slices.DeleteFunc(t.Unheld, func(k *Key) bool { return !above[k] })
-	t.Circles = slices.DeleteFunc(t.Circles, func(c *Circle) bool {
-		return !slices.ContainsFunc(c.Steps, func(s Step) bool { return above[s.Place.Key] })
-	})
-	t.collect()
+	reached := t.collect()
+	t.Circles = slices.DeleteFunc(t.Circles, func(c *Circle) bool { return !reached.waiters[c.Steps[0].Place.Waiter] })
 }
 
-// collect sets the fields of all that is reached from the roots.
-func (t *Tree) collect() {
+// collect sets the fields of all that is reached from the roots, and returns how it was reached.
+func (t *Tree) collect() *walk {
 	w := newWalk()
 	for _, l := range t.Roots {
 		w.lock(l)
@@ -110,6 +108,7 @@ func (t *Tree) collect() {
 	for i, waiter := range t.Waiters {
 		waiter.ID = i + 1
 	}
+	return w
 }
 
 // walk visits all below a root, each lock, waiter and key once. It keeps a stack of its own, because a chain may be long.

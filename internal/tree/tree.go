@@ -1,6 +1,10 @@
 package tree
 
-import "github.com/redislock/redislock"
+import (
+	"time"
+
+	"github.com/redislock/redislock"
+)
 
 // Tree is who waits for whom.
 type Tree struct {
@@ -42,6 +46,16 @@ type Hold struct {
 	Lock  *Lock
 	Key   *Key
 	Limit int // how many holders the lock lets the key have; 0 for no limit, 1 for an exclusive key
+}
+
+// TTL returns for how long the lock holds the key; -1 without expiry.
+func (h *Hold) TTL() time.Duration {
+	for _, holder := range h.Key.Status.Holders {
+		if holder.Token == h.Lock.Token {
+			return holder.TTL
+		}
+	}
+	return h.Key.TTL
 }
 
 // Waiter is one waiter in the lines of all its keys. Limit and Late are those of its first place.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
+	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/tree"
 )
 
@@ -27,6 +28,17 @@ func Who(token, metadata string) string {
 		return term.Shorten(term.Escape(token), 60)
 	}
 	return "something that is not a lock"
+}
+
+// ShortToken returns the first characters of a token, safe to print, and never the whole of it: who knows that can release the
+// lock.
+func ShortToken(token string) string {
+	short := fault.Short(token)
+	if short == token {
+		characters := []rune(token)
+		short = string(characters[:len(characters)/2]) + "…"
+	}
+	return term.Escape(short)
 }
 
 // Split says in a few words that no majority of a quorum holds a key, although some servers do; "" if that is not so.

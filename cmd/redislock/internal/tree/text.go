@@ -1,0 +1,304 @@
+package tree
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/show"
+	"github.com/redislock/redislock/cmd/redislock/internal/term"
+	"github.com/redislock/redislock/internal/tree"
+)
+
+// bounds say how much of the trees is shown; 0 is all.
+type bounds struct {
+	waiters int // of each lock
+	depth   int // locks below each other
+	lines   int
+}
+
+// drawing is trees as text.
+type drawing struct {
+	*finding
+
+	screen term.Screen
+	bounds bounds
+	glyphs glyphs
+
+	out    bytes.Buffer
+	lines  int
+	hidden int // lines
+
+	circles map[*tree.Lock]int // the number of a circle that a lock is in, from 1
+	locks   map[*tree.Lock]bool
+	keys    map[*tree.Key]bool // whose lines are shown
+	waiters map[*tree.Waiter]bool
+}
+
+// glyphs draw the branches of a tree.
+type glyphs struct{ branch, last, through, none string }
+
+var (
+	boxes = glyphs{"├─ ", "└─ ", "│  ", "   "}
+	ascii = glyphs{"|- ", "`- ", "|  ", "   "}
+)
+
+// draw draws the circles, and then the trees.
+func draw(found *finding, screen term.Screen, b bounds) *drawing {
+	d := &drawing{
+		finding: found, screen: screen, bounds: b, glyphs: boxes, circles: map[*tree.Lock]int{},
+		locks: map[*tree.Lock]bool{}, keys: map[*tree.Key]bool{}, waiters: map[*tree.Waiter]bool{},
+	}
+	if screen.ASCII {
+		d.glyphs = ascii
+	}
+	for i, c := range found.tree.Circles {
+		d.circle(i+1, c)
+	}
+	if found.tree.MoreCircles {
+		d.line("", term.Cell{Text: "… and more circles", Colour: term.Red})
+		d.line("")
+	}
+	for _, l := range found.tree.Roots {
+		if !d.locks[l] { // it was below another one, by way of a circle
+			d.lock(l, "", "", 1)
+		}
+	}
+	for _, k := range found.tree.Unheld {
+		d.unheld(k)
+	}
+	return d
+}
+
+// line prints a line, or only counts it if there are enough. On a terminal it cuts the line.
+func (d *drawing) line(prefix string, cells ...term.Cell) {
+	if d.bounds.lines > 0 && d.lines == d.bounds.lines {
+		d.hidden++
+		return
+	}
+	d.lines++
+	room := cmp.Or(d.screen.Columns, math.MaxInt)
+	for _, c := range append([]term.Cell{{Text: prefix, Colour: term.Faint}}, cells...) {
+		text := term.Shorten(c.Text, room)
+		room -= term.Width(text)
+		if d.screen.ASCII {
+			text = string(bytes.ReplaceAll([]byte(text), []byte("…"), []byte("~"))) // as wide
+		}
+		d.out.WriteString(d.screen.Paint(c.Colour, text))
+	}
+	d.out.WriteByte('\n')
+}
+
+// lock prints a lock and what is below it. first begins its line, and prefix those below. depth counts locks from the root.
+func (d *drawing) lock(l *tree.Lock, first, prefix string, depth int) {
+	d.locks[l] = true
+	var cells []term.Cell
+	if depth == 1 { // else it is below the waiter of its caller
+		cells = append(cells, term.Cell{Text: who(l) + " "})
+	}
+	cells = append(cells, term.Cell{Text: "holds "})
+	cells = append(cells, names(keysOf(l), " and ")...)
+	cells = append(cells, term.Cell{Text: d.holding(l)}, d.mark(l))
+	var open []*tree.Key
+	for _, h := range l.Keys {
+		switch k := h.Key; {
+		case k.Waiters == 0:
+		case d.keys[k]: // another holder
+			cells = append(cells, term.Cell{Text: ", see above for "}, name(k.Key))
+		default:
+			d.keys[k] = true
+			open = append(open, k)
+		}
+	}
+	d.line(first, cells...)
+	d.below(open, prefix, depth)
+}
+
+// unheld prints a key that no lock is known to hold, and its waiters.
+func (d *drawing) unheld(k *tree.Key) {
+	split := show.Split(k.Status)
+	switch {
+	case split != "":
+		d.line("", name(k.Key), term.Cell{Text: " has " + split + "; " + waiting(k.Waiters)})
+	case k.TTL != 0:
+		d.line("", name(k.Key), term.Cell{Text: " is taken by something that is not a lock; " + waiting(k.Waiters)})
+	default:
+		d.line("", term.Cell{Text: "nobody holds "}, name(k.Key), term.Cell{Text: "; " + waiting(k.Waiters)})
+	}
+	d.keys[k] = true
+	d.below([]*tree.Key{k}, "", 1)
+}
+
+// below prints the waiters for keys, in the order in which they came, and what is below them.
+func (d *drawing) below(keys []*tree.Key, prefix string, depth int) {
+	items, more := d.choose(keys)
+	for i, item := range items {
+		first, rest := prefix+d.glyphs.branch, prefix+d.glyphs.through
+		if i == len(items)-1 && more == 0 {
+			first, rest = prefix+d.glyphs.last, prefix+d.glyphs.none
+		}
+		if item.skipped > 0 {
+			d.line(prefix+d.glyphs.branch, term.Cell{Text: fmt.Sprintf("… %d more", item.skipped)})
+		}
+		d.waiter(item, first, rest, depth)
+	}
+	if more > 0 {
+		d.line(prefix+d.glyphs.last, term.Cell{Text: fmt.Sprintf("… and %d more", more)})
+	}
+}
+
+// item is a waiter that is shown below a lock.
+type item struct {
+	waiter  *tree.Waiter
+	places  []*tree.Place // for keys of that lock
+	skipped int           // how many before it are not shown
+}
+
+// choose returns the waiters to show: the first ones, and the first of the others that lead to more. more counts the waiters
+// behind them.
+func (d *drawing) choose(keys []*tree.Key) (shown []item, more int) {
+	all := merge(keys)
+	extra := 0
+	for i, one := range all {
+		leads := slices.ContainsFunc(one.waiter.Locks, func(l *tree.Lock) bool { return l.Waiting() > 0 })
+		switch {
+		case d.bounds.waiters == 0, i < d.bounds.waiters:
+		case leads && extra < d.bounds.waiters:
+			extra++
+		default:
+			more++
+			continue
+		}
+		one.skipped, more = more, 0
+		shown = append(shown, one)
+	}
+	for _, k := range keys {
+		more += k.Waiters - len(k.Places)
+	}
+	return shown, more
+}
+
+// merge joins the lines of keys, in the order in which the waiters came.
+func merge(keys []*tree.Key) (all []item) {
+	at := map[*tree.Waiter]int{}
+	for _, k := range keys {
+		for _, p := range k.Places {
+			i, seen := at[p.Waiter]
+			if !seen {
+				i = len(all)
+				at[p.Waiter], all = i, append(all, item{waiter: p.Waiter})
+			}
+			all[i].places = append(all[i].places, p)
+		}
+	}
+	if len(keys) > 1 {
+		slices.SortStableFunc(all, func(a, b item) int { return a.waiter.Since.Compare(b.waiter.Since) })
+	}
+	return all
+}
+
+// waiter prints a waiter, and the locks that its caller holds.
+func (d *drawing) waiter(one item, first, prefix string, depth int) {
+	w := one.waiter
+	cells := []term.Cell{{Text: waiterName(w) + wish(one.places[0].Limit)}}
+	var here []string
+	for _, p := range one.places {
+		here = append(here, p.Key.Key)
+	}
+	cells = append(cells, names(here, " and ")...)
+	cells = append(cells, term.Cell{Text: " for " + show.Duration(max(d.now.Sub(w.Since), 0))})
+	if w.Late {
+		cells = append(cells, term.Cell{Text: ", late", Colour: term.Yellow})
+	}
+	if w.Wants == nil {
+		cells = append(cells, term.Cell{Text: ", among more keys"})
+	}
+	if others := without(w.Wants, here); len(others) > 0 {
+		cells = append(cells, term.Cell{Text: ", also wants "})
+		cells = append(cells, names(others, " and ")...)
+	}
+	again := d.waiters[w]
+	d.waiters[w] = true
+	deep := d.bounds.depth > 0 && depth == d.bounds.depth
+	var nested []*tree.Lock
+	for _, held := range w.Holds {
+		i := slices.IndexFunc(w.Locks, func(l *tree.Lock) bool { return l.Token == held.Token })
+		if i >= 0 && !deep && !d.locks[w.Locks[i]] && w.Locks[i].Waiting() > 0 {
+			nested = append(nested, w.Locks[i])
+			continue
+		}
+		if again {
+			continue
+		}
+		cells = append(cells, term.Cell{Text: "; holds "})
+		cells = append(cells, names(held.Keys, " and ")...)
+		if held.More {
+			cells = append(cells, term.Cell{Text: " and more"})
+		}
+		if i >= 0 {
+			cells = append(cells, d.reference(w.Locks[i], deep))
+		}
+	}
+	if w.HoldsMore {
+		cells = append(cells, term.Cell{Text: "; holds more"})
+	}
+	d.line(first, cells...)
+	for i, l := range nested {
+		if i == len(nested)-1 {
+			d.lock(l, prefix+d.glyphs.last, prefix+d.glyphs.none, depth+1)
+		} else {
+			d.lock(l, prefix+d.glyphs.branch, prefix+d.glyphs.through, depth+1)
+		}
+	}
+}
+
+// reference says of a lock that is not shown here where it is.
+func (d *drawing) reference(l *tree.Lock, deep bool) term.Cell {
+	switch {
+	case d.circles[l] > 0:
+		return d.mark(l)
+	case l.Waiting() == 0:
+		return term.Cell{}
+	case d.locks[l]:
+		return term.Cell{Text: " (see above)"}
+	case deep:
+		return term.Cell{Text: fmt.Sprintf(" (%s; raise --depth)", waiting(l.Waiting()))}
+	}
+	return term.Cell{}
+}
+
+// mark names the circle that a lock is in.
+func (d *drawing) mark(l *tree.Lock) term.Cell {
+	if n := d.circles[l]; n > 0 {
+		return term.Cell{Text: fmt.Sprintf(" (circle %d)", n), Colour: term.Red}
+	}
+	return term.Cell{}
+}
+
+// holding says for how long a lock has been held and lasts, and how many wait for it.
+func (d *drawing) holding(l *tree.Lock) string {
+	text := ""
+	if since := show.OwnerOf(l.Metadata).Since; !since.IsZero() {
+		text = " for " + show.Duration(max(time.Since(since), 0))
+	}
+	least := time.Duration(math.MaxInt64)
+	for _, h := range l.Keys {
+		if ttl := h.TTL(); ttl > 0 {
+			least = min(least, ttl)
+		}
+	}
+	if least < math.MaxInt64 {
+		text += ", " + show.Duration(least) + " left"
+	} else {
+		text += ", without an expiry"
+	}
+	for _, h := range l.Keys {
+		if count := show.Count(h.Key.Status); h.Key.HolderCount > 1 {
+			text += fmt.Sprintf(", one of %s of %s", count, term.Escape(h.Key.Key))
+		}
+	}
+	return text + "; " + waiting(l.Waiting())
+}
