@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
@@ -15,12 +16,13 @@ import (
 // Arrows lead from who waits to what it waits for. A dashed one leads from a lock to the waiter of its caller.
 type graph struct {
 	bounds  bounds
+	now     time.Time
 	out     bytes.Buffer
 	waiters map[*tree.Waiter]bool
 	red     map[redEdge]bool
 }
 
-// redEdge is a part of a circle: a place that what blocks it.
+// redEdge is a part of a circle: a place, and what blocks it.
 type redEdge struct {
 	place *tree.Place
 	lock  *tree.Lock // nil for one to the waiter ahead
@@ -28,7 +30,7 @@ type redEdge struct {
 
 // writeDot prints a graph. It has the first waiters of each key, as the bounds say, and all in circles.
 func writeDot(out io.Writer, found *finding, b bounds) error {
-	g := &graph{bounds: b, waiters: map[*tree.Waiter]bool{}, red: map[redEdge]bool{}}
+	g := &graph{bounds: b, now: found.now, waiters: map[*tree.Waiter]bool{}, red: map[redEdge]bool{}}
 	t := found.tree
 	for _, c := range t.Circles {
 		for _, s := range c.Steps {
@@ -97,7 +99,7 @@ func (g *graph) colourOfWait(l *tree.Lock) string {
 }
 
 func (g *graph) waiter(w *tree.Waiter) {
-	label := waiterName(w) + "\nsince " + w.Since.UTC().Format("2006-01-02 15:04:05Z")
+	label := waiterName(w) + "\nwaits for " + show.Duration(max(g.now.Sub(w.Since), 0))
 	fmt.Fprintf(&g.out, "\t%s [label=%s]\n", waiterID(w), quote(label))
 }
 

@@ -28,9 +28,9 @@ type drawing struct {
 	bounds bounds
 	glyphs glyphs
 
-	out    bytes.Buffer
-	lines  int
-	hidden int // lines
+	out   bytes.Buffer
+	lines int
+	cut   bool // there are more lines
 
 	circles map[*tree.Lock]int // the number of a circle that a lock is in, from 1
 	locks   map[*tree.Lock]bool
@@ -58,10 +58,6 @@ func draw(found *finding, screen term.Screen, b bounds) *drawing {
 	for i, c := range found.tree.Circles {
 		d.circle(i+1, c)
 	}
-	if found.tree.MoreCircles {
-		d.line("", term.Cell{Text: "… and more circles", Colour: term.Red})
-		d.line("")
-	}
 	for _, l := range found.tree.Roots {
 		if !d.locks[l] { // it was below another one, by way of a circle
 			d.lock(l, "", "", 1)
@@ -73,10 +69,15 @@ func draw(found *finding, screen term.Screen, b bounds) *drawing {
 	return d
 }
 
-// line prints a line, or only counts it if there are enough. On a terminal it cuts the line.
+// full reports whether there are enough lines. It is asked before each one.
+func (d *drawing) full() bool {
+	d.cut = d.cut || d.bounds.lines > 0 && d.lines == d.bounds.lines
+	return d.cut
+}
+
+// line prints a line, if there is room for it. On a terminal it cuts the line.
 func (d *drawing) line(prefix string, cells ...term.Cell) {
-	if d.bounds.lines > 0 && d.lines == d.bounds.lines {
-		d.hidden++
+	if d.full() {
 		return
 	}
 	d.lines++
@@ -94,6 +95,9 @@ func (d *drawing) line(prefix string, cells ...term.Cell) {
 
 // lock prints a lock and what is below it. first begins its line, and prefix those below. depth counts locks from the root.
 func (d *drawing) lock(l *tree.Lock, first, prefix string, depth int) {
+	if d.full() {
+		return
+	}
 	d.locks[l] = true
 	var cells []term.Cell
 	if depth == 1 { // else it is below the waiter of its caller
@@ -202,6 +206,9 @@ func merge(keys []*tree.Key) (all []item) {
 
 // waiter prints a waiter, and the locks that its caller holds.
 func (d *drawing) waiter(one item, first, prefix string, depth int) {
+	if d.full() {
+		return
+	}
 	w := one.waiter
 	cells := []term.Cell{{Text: waiterName(w) + wish(one.places[0].Limit)}}
 	var here []string

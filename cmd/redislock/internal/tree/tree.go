@@ -3,6 +3,7 @@
 package tree
 
 import (
+	"bufio"
 	"context"
 	_ "embed"
 	"errors"
@@ -58,7 +59,7 @@ func New(target *connect.Target) *cobra.Command {
 	flags.IntVar(&opt.bounds.depth, "depth", 10, "show at most `N` locks below each other; 0 for all")
 	flags.IntVar(&opt.bounds.lines, "lines", 1000, "print at most `N` lines; 0 for all")
 	flags.IntVar(&opt.limit, "limit", 50000, "look at about `N` waiters at most; 0 for all, whatever memory that takes")
-	flags.BoolVar(&opt.json, "json", false, "print JSON, one object with all that was found")
+	flags.BoolVar(&opt.json, "json", false, "print JSON, one object a line")
 	flags.BoolVar(&opt.dot, "dot", false, "print a graph for Graphviz")
 	cli.DurationVar(flags, &opt.watch, "watch", "w", 0, "look again every `INTERVAL`, until q or Ctrl-C")
 	flags.Lookup("watch").NoOptDefVal = "2s"
@@ -114,29 +115,33 @@ func run(ctx context.Context, target *connect.Target, keys []string, opt treeOpt
 	if err != nil {
 		return err
 	}
-	hidden, err := s.print(found, "")
+	cut, err := s.print(found, "")
 	if err != nil {
 		return err
 	}
-	s.complain(found, hidden)
+	s.complain(found, cut)
 	return nil
 }
 
-// print prints trees in their format, and returns how many lines it has left out. JSON contains the time at, which may be "".
-func (s *shower) print(found *finding, at string) (hidden int, err error) {
+// print prints trees in their format, and reports whether it has left out lines. JSON contains the time at, which may be "".
+func (s *shower) print(found *finding, at string) (cut bool, err error) {
 	switch {
 	case s.opt.json:
-		return 0, writeJSON(s.Stdout, found, at)
+		out := bufio.NewWriter(s.Stdout)
+		if err := writeJSON(out, found, at); err != nil {
+			return false, err
+		}
+		return false, out.Flush()
 	case s.opt.dot:
-		return 0, writeDot(s.Stdout, found, s.opt.bounds)
+		return false, writeDot(s.Stdout, found, s.opt.bounds)
 	}
 	d := draw(found, s.Screen(), s.opt.bounds)
 	_, err = s.Stdout.Write(d.out.Bytes())
-	return d.hidden, err
+	return d.cut, err
 }
 
 // complain says what the output does not show.
-func (s *shower) complain(found *finding, hidden int) {
+func (s *shower) complain(found *finding, cut bool) {
 	if len(found.tree.Roots)+len(found.tree.Unheld) == 0 {
 		if s.narrowed() {
 			s.Complain(errors.New("nobody waits in a line there"))
@@ -144,8 +149,11 @@ func (s *shower) complain(found *finding, hidden int) {
 			s.Complain(errors.New(`nobody waits in a line; "redislock ls" lists the locks`))
 		}
 	}
-	if hidden > 0 {
-		s.Complain(fmt.Errorf("%d more lines are not shown; name KEYs, or raise --lines", hidden))
+	if cut {
+		s.Complain(fmt.Errorf("stopped after %d lines; name KEYs, or raise --lines", s.opt.bounds.lines))
+	}
+	if found.tree.MoreCircles {
+		s.Complain(fmt.Errorf("there are more circles; only %d are shown", len(found.tree.Circles)))
 	}
 	if found.cut {
 		s.Complain(fmt.Errorf("looked at %d waiters only, so that trees and circles may be missing; raise --limit", found.waiters))

@@ -96,8 +96,8 @@ func (s *shower) redraw(found *finding, failed error) error {
 		}
 		d := draw(found, screen, b)
 		lines = strings.Split(strings.TrimSuffix(d.out.String(), "\n"), "\n")
-		if d.hidden > 0 {
-			lines = append(lines, screen.Paint(term.Faint, fmt.Sprintf("%d more lines", d.hidden)))
+		if d.cut {
+			lines = append(lines, screen.Paint(term.Faint, "and more lines"))
 		}
 	}
 	head := screen.Paint(colour, term.Shorten(title, cmp.Or(screen.Columns, math.MaxInt)))
