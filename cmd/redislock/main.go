@@ -68,8 +68,8 @@ func newRootCommand(env *cli.Env) *cobra.Command {
 	root.PersistentFlags().SortFlags = false
 	target.AddFlags(root.PersistentFlags())
 	root.AddCommand(
-		run.New(target), inspect.New(target), tree.New(target), ttl.New(target), wait.New(target), acquire.New(target), renew.New(target),
-		release.New(target), demo.New(target), ls.New(target), doctor.New(target), guard.New(target),
+		run.New(target), inspect.New(target), tree.New(target), ttl.New(target), wait.New(target), acquire.New(target),
+		renew.New(target), release.New(target), demo.New(target), ls.New(target), doctor.New(target), guard.New(target),
 		cli.NewExitCodesTopic(), connect.NewAddressesTopic(),
 	)
 	refuseUnknownTopics(root)

@@ -109,22 +109,25 @@ func newGraph(waiters []*Waiter) *graph {
 	return g
 }
 
-// blockers returns edges to what blocks a place: the stuck holders, and the stuck waiters ahead, up to one that wants the key
-// exclusively. That one waits for all before it.
+// blockers returns edges to what blocks a place: the stuck waiters ahead, and the stuck holders. It goes no further than one
+// ahead that is blocked there by all of those itself. So a line has about as many edges as waiters.
 func (g *graph) blockers(p *Place) (edges []edge) {
-	for _, h := range p.Key.Holders {
-		if h.blocks(p) {
-			edges = append(edges, edge{g.locks[h.Lock], p})
-		}
+	from := p.Index
+	if p.Limit == 0 {
+		from = p.group // those who share without a limit do not block each other
 	}
-	for i := p.Index - 1; i >= 0; i-- {
-		ahead := p.Key.Places[i]
-		if !ahead.Waiter.stuck || p.Limit == 0 && ahead.Limit == 0 {
+	for _, ahead := range slices.Backward(p.Key.Places[:from]) {
+		if !ahead.Waiter.stuck {
 			continue
 		}
 		edges = append(edges, edge{g.waiters[ahead.Waiter], p})
-		if ahead.Limit == 1 {
-			break
+		if ahead.blocked && ahead.Limit > 0 {
+			return edges
+		}
+	}
+	for _, h := range p.Key.Holders {
+		if h.blocks(p) {
+			edges = append(edges, edge{g.locks[h.Lock], p})
 		}
 	}
 	return edges
@@ -171,7 +174,7 @@ func straighten(steps []Step) []Step {
 	for i := 0; i < len(steps) && len(steps) > 1; {
 		next := (i + 1) % len(steps)
 		this, between := steps[i], steps[next]
-		if this.Lock != nil || this.Place.Limit != 1 || between.Place.Key != this.Place.Key {
+		if this.Lock != nil || this.Place.Limit == 0 || between.Place.Key != this.Place.Key {
 			i++
 			continue
 		}

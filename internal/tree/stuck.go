@@ -23,32 +23,31 @@ func settle(keys []*Key) {
 	}
 }
 
-// look frees the places in the line of a key that nothing stuck blocks, and calls again for each other key that this
-// concerns.
+// look frees the places in the line of a key that nothing stuck blocks, and calls again for each key that this concerns. All
+// behind a blocked place are blocked as well: each of them counts one more ahead, or has another limit than one ahead.
 func (k *Key) look(again func(*Key)) {
 	for k.settled < len(k.Places) && !k.Places[k.settled].Waiter.stuck {
 		k.settled++
 	}
 	ahead := crowd{}
 	for _, p := range k.Places[k.settled:] {
+		if p.blocked && p.isBlocked(ahead) {
+			return
+		}
 		w := p.Waiter
-		if p.blocked && !p.isBlocked(ahead) {
+		if p.blocked {
 			p.blocked = false
 			if w.blocked--; w.blocked == 0 {
 				w.goOn(again)
 			}
 		}
-		if !w.stuck {
-			continue
+		if w.stuck {
+			ahead.add(p.Limit)
 		}
-		if p.Limit == 1 { // blocks all behind it
-			return
-		}
-		ahead.add(p.Limit)
 	}
 }
 
-// crowd counts stuck waiters in a line, those who would share the key.
+// crowd counts stuck waiters in a line, who are not blocked there.
 type crowd struct {
 	count int
 	limit int  // of the first

@@ -77,6 +77,7 @@ type Place struct {
 	Index  int // in the line, from 0
 	Limit  int // how many holders the waiter would let the key have; 0 for no limit
 
+	group   int  // the index of the first of those just ahead who have the same limit, or its own
 	blocked bool // by what is stuck
 }
 
@@ -129,6 +130,9 @@ func (b *builder) addKey(s redislock.Status) {
 			b.waiters[id], b.all = w, append(b.all, w)
 		}
 		p := &Place{Waiter: w, Key: k, Index: i, Limit: found.Limit, blocked: true}
+		if p.group = i; i > 0 && k.Places[i-1].Limit == p.Limit {
+			p.group = k.Places[i-1].group
+		}
 		w.Places, k.Places = append(w.Places, p), append(k.Places, p)
 		w.blocked++
 	}

@@ -20,8 +20,8 @@ func BuildForBench(b *testing.B) (program string) {
 	return program
 }
 
-// Measure runs a program to its end. It returns what it has printed to stdout, and the most memory that it has had, in KiB; 0
-// where the system does not tell.
+// Measure runs a program to its end. It returns what the program has printed to stdout, and the most memory that it has had,
+// in KiB; 0 where the system does not tell.
 func Measure(b *testing.B, program string, args ...string) (printed string, peak int) {
 	b.Helper()
 	cmd := exec.Command(program, args...)

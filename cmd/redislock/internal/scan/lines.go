@@ -9,9 +9,10 @@ import (
 	"github.com/redislock/redislock/internal/keyname"
 )
 
-// Lines looks through all keys of a Redis for lines. It calls page after each SCAN with the keys whose lines it has found, in
-// no order, a key perhaps twice, and with how many keys it has looked through, about. An error of page ends it; Lines returns
-// that, except ErrEnough. Of a quorum, a majority of the servers is enough: why says what was wrong with the first of the others.
+// Lines looks through all keys of a Redis for lines. After each SCAN it calls page with the keys whose lines it has found,
+// in no order, perhaps twice, and with about how many keys it has looked through. An error of page ends the scan; Lines
+// returns it, except ErrEnough. Of a quorum, a majority of the servers is enough: why is the error of the first one that
+// failed.
 func Lines(
 	ctx context.Context, client redis.UniversalClient, page func(keys []string, looked int) error,
 ) (why, err error) {

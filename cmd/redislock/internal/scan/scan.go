@@ -66,11 +66,9 @@ func (s *Scan) run(ctx context.Context) error {
 	return err
 }
 
-// eachMaster calls look for all masters, one after the other. Of a quorum, a majority of the servers is enough: why says what
-// was wrong with the first of the others.
-func eachMaster(
-	ctx context.Context, client redis.UniversalClient, look func(*redis.Client) error,
-) (why, err error) {
+// eachMaster calls look for all masters, one after the other. Of a quorum, a majority of the servers is enough: why is the
+// error of the first one that failed.
+func eachMaster(ctx context.Context, client redis.UniversalClient, look func(*redis.Client) error) (why, err error) {
 	servers, err := connect.Masters(ctx, client)
 	if err != nil {
 		return nil, err

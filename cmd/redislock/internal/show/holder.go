@@ -30,8 +30,8 @@ func Who(token, metadata string) string {
 	return "something that is not a lock"
 }
 
-// ShortToken returns the first characters of a token, safe to print, and never the whole of it: who knows that can release the
-// lock.
+// ShortToken returns the first characters of a token, safe to print. It never returns the whole token, with which anybody
+// can release the lock.
 func ShortToken(token string) string {
 	short := fault.Short(token)
 	if short == token {

@@ -3,6 +3,7 @@ package tree
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -40,8 +41,8 @@ type finder struct {
 // inspectCount is how many keys one Inspect asks for. It returns up to 100 waiters of each then.
 const inspectCount = 100
 
-// look finds who waits for whom. It looks for all lines, also if keys are named: only the line in which the caller of a holder
-// waits shows what that holder waits for.
+// look finds who waits for whom. It looks for all lines, also if keys are named: only another line shows what the holder of
+// a key waits for.
 func (s *shower) look(ctx context.Context) (*finding, error) {
 	f := &finder{shower: s, seen: map[string]bool{}, progress: newProgress(s)}
 	err := f.look(ctx)
@@ -55,8 +56,6 @@ func (s *shower) look(ctx context.Context) (*finding, error) {
 	if f.now, err = s.Client.Time(ctx).Result(); err != nil { // an ACL may forbid TIME
 		f.now = time.Now()
 	}
-	slices.SortFunc(f.statuses, func(a, b redislock.Status) int { return strings.Compare(a.Key, b.Key) })
-	f.tree = tree.Build(f.statuses)
 	s.narrow(f.tree)
 	return &f.finding, nil
 }
@@ -82,10 +81,45 @@ func (f *finder) look(ctx context.Context) error {
 	case err != nil:
 		return f.Explain(err)
 	}
+	if err := f.build(ctx); err != nil {
+		return err
+	}
+	return f.confirm(ctx)
+}
+
+// build looks at the keys that are due and at long lines, and makes a tree of all that was found.
+func (f *finder) build(ctx context.Context) error {
 	if err := f.inspectDue(ctx); err != nil {
 		return err
 	}
-	return f.completeLines(ctx)
+	if err := f.completeLines(ctx); err != nil {
+		return err
+	}
+	slices.SortFunc(f.statuses, func(a, b redislock.Status) int { return strings.Compare(a.Key, b.Key) })
+	f.tree = tree.Build(f.statuses)
+	return nil
+}
+
+// confirm looks at the keys of circles again, at one moment if one server has them. What was seen one after the other may
+// look like a circle: one caller has given up, and another one has begun to wait for it.
+func (f *finder) confirm(ctx context.Context) error {
+	again := map[string]bool{}
+	for _, c := range f.tree.Circles {
+		for _, s := range c.Steps {
+			again[s.Place.Key.Key] = true
+		}
+	}
+	if len(again) == 0 {
+		return nil
+	}
+	f.statuses = slices.DeleteFunc(f.statuses, func(s redislock.Status) bool {
+		if again[s.Key] {
+			f.waiters -= len(s.Line)
+		}
+		return again[s.Key]
+	})
+	f.due = slices.Sorted(maps.Keys(again))
+	return f.build(ctx)
 }
 
 func (f *finder) add(keys []string) {
@@ -146,7 +180,7 @@ func (f *finder) note(why error) {
 	}
 }
 
-// completeLines asks for all waiters of the longest lines, while the limit allows that. A circle may go through each of them.
+// completeLines asks for all waiters of long lines, while the limit allows that. A circle may lead through each of them.
 func (f *finder) completeLines(ctx context.Context) error {
 	for i := range f.statuses {
 		s := &f.statuses[i]

@@ -2,10 +2,10 @@ package tree
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
@@ -59,7 +59,7 @@ func draw(found *finding, screen term.Screen, b bounds) *drawing {
 		d.circle(i+1, c)
 	}
 	for _, l := range found.tree.Roots {
-		if !d.locks[l] { // it was below another one, by way of a circle
+		if !d.locks[l] { // else it was below another root
 			d.lock(l, "", "", 1)
 		}
 	}
@@ -81,12 +81,15 @@ func (d *drawing) line(prefix string, cells ...term.Cell) {
 		return
 	}
 	d.lines++
-	room := cmp.Or(d.screen.Columns, math.MaxInt)
+	room := d.screen.Columns
 	for _, c := range append([]term.Cell{{Text: prefix, Colour: term.Faint}}, cells...) {
-		text := term.Shorten(c.Text, room)
-		room -= term.Width(text)
+		text := c.Text
+		if d.screen.Columns > 0 {
+			text = term.Shorten(text, room)
+			room -= term.Width(text)
+		}
 		if d.screen.ASCII {
-			text = string(bytes.ReplaceAll([]byte(text), []byte("…"), []byte("~"))) // as wide
+			text = strings.ReplaceAll(text, "…", "~") // as wide
 		}
 		d.out.WriteString(d.screen.Paint(c.Colour, text))
 	}
@@ -152,56 +155,6 @@ func (d *drawing) below(keys []*tree.Key, prefix string, depth int) {
 	if more > 0 {
 		d.line(prefix+d.glyphs.last, term.Cell{Text: fmt.Sprintf("… and %d more", more)})
 	}
-}
-
-// item is a waiter that is shown below a lock.
-type item struct {
-	waiter  *tree.Waiter
-	places  []*tree.Place // for keys of that lock
-	skipped int           // how many before it are not shown
-}
-
-// choose returns the waiters to show: the first ones, and the first of the others that lead to more. more counts the waiters
-// behind them.
-func (d *drawing) choose(keys []*tree.Key) (shown []item, more int) {
-	all := merge(keys)
-	extra := 0
-	for i, one := range all {
-		leads := slices.ContainsFunc(one.waiter.Locks, func(l *tree.Lock) bool { return l.Waiting() > 0 })
-		switch {
-		case d.bounds.waiters == 0, i < d.bounds.waiters:
-		case leads && extra < d.bounds.waiters:
-			extra++
-		default:
-			more++
-			continue
-		}
-		one.skipped, more = more, 0
-		shown = append(shown, one)
-	}
-	for _, k := range keys {
-		more += k.Waiters - len(k.Places)
-	}
-	return shown, more
-}
-
-// merge joins the lines of keys, in the order in which the waiters came.
-func merge(keys []*tree.Key) (all []item) {
-	at := map[*tree.Waiter]int{}
-	for _, k := range keys {
-		for _, p := range k.Places {
-			i, seen := at[p.Waiter]
-			if !seen {
-				i = len(all)
-				at[p.Waiter], all = i, append(all, item{waiter: p.Waiter})
-			}
-			all[i].places = append(all[i].places, p)
-		}
-	}
-	if len(keys) > 1 {
-		slices.SortStableFunc(all, func(a, b item) int { return a.waiter.Since.Compare(b.waiter.Since) })
-	}
-	return all
 }
 
 // waiter prints a waiter, and the locks that its caller holds.
@@ -304,7 +257,7 @@ func (d *drawing) holding(l *tree.Lock) string {
 	}
 	for _, h := range l.Keys {
 		if count := show.Count(h.Key.Status); h.Key.HolderCount > 1 {
-			text += fmt.Sprintf(", one of %s of %s", count, term.Escape(h.Key.Key))
+			text += fmt.Sprintf(", %s has %s", term.Escape(h.Key.Key), count)
 		}
 	}
 	return text + "; " + waiting(l.Waiting())

@@ -28,7 +28,7 @@ const longTTL = 76*time.Hour + 30*time.Minute
 // of returns the metadata of a process on that host, whose lock is as old as longTTL.
 func of(host string) string {
 	since := time.Now().Add(-longTTL).UTC().Format(time.RFC3339)
-	return fmt.Sprintf(`{"host":"%s","pid":41,"user":"bob","command":"./ship","since":"%s"}`, host, since)
+	return fmt.Sprintf(`{"host":%q,"pid":41,"user":"bob","command":"./ship","since":%q}`, host, since)
 }
 
 // tokenOf returns a token like those of the library, the same in each run.
@@ -168,6 +168,31 @@ var _ = Describe("tree", func() {
 		Expect(tree("circle:b")).To(HavePrefix("circle 1: 2 wait for each other"))
 	})
 
+	It("shows no circle that is gone at a second look", func(ctx SpecContext) {
+		stage(ctx, on.Client)
+		tree() // loads the script
+		proxy, err := faultproxy.New(on.Addr())
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(proxy.Close)
+		isScript := faultproxy.Command("evalsha")
+		scripts := make(chan int, 2) // how many there were
+		count := 0
+		proxy.Add(faultproxy.Rule{Match: func(args []string) bool {
+			if isScript(args) {
+				count++
+				scripts <- count
+			}
+			return isScript(args) && count == 2
+		}, Action: faultproxy.DelayRequest(time.Second)})
+		session := clitest.Begin("redis://"+proxy.Addr(), "tree", "circle:a")
+		Eventually(scripts).Should(Receive(Equal(1)))
+		Eventually(scripts).Should(Receive(Equal(2)))
+		Expect(on.Client.Del(ctx, keyname.LineOf("circle:a")).Err()).To(Succeed())
+		Eventually(session).Should(gexec.Exit(0))
+		Expect(clitest.Stdout(session)).To(Equal("job 7 holds circle:b, 3d04h left; 1 waits\n" +
+			"└─ bob@host-hal, pid 41 (./ship) waits for circle:b for 2h00m; holds circle:a\n"))
+	})
+
 	It("says on stderr that nobody waits", func(ctx SpecContext) {
 		hold(ctx, on.Client, "ann", "", "order:7")
 		for args, want := range map[string]string{
@@ -207,11 +232,11 @@ var _ = Describe("tree", func() {
 		waiter{name: "cat", wants: "gpu", ago: 3 * time.Hour, limit: 2}.stand(ctx, on.Client)
 		waiter{name: "dan", wants: "gpu", ago: 2 * time.Hour, limit: -1}.stand(ctx, on.Client)
 		waiter{name: "eve", wants: "gpu", ago: time.Hour}.stand(ctx, on.Client)
-		Expect(tree()).To(Equal("job ann holds gpu, 3d04h left, one of 2 of 2 holders of gpu; 3 wait\n" +
+		Expect(tree()).To(Equal("job ann holds gpu, 3d04h left, gpu has 2 of 2 holders; 3 wait\n" +
 			"├─ bob@host-cat, pid 41 (./ship) waits to be one of 2 holders of gpu for 3h00m\n" +
 			"├─ bob@host-dan, pid 41 (./ship) waits to share gpu for 2h00m\n" +
 			"└─ bob@host-eve, pid 41 (./ship) waits for gpu for 1h00m\n" +
-			"job ben holds gpu, 2d04h left, one of 2 of 2 holders of gpu; 3 wait, see above for gpu\n"))
+			"job ben holds gpu, 2d04h left, gpu has 2 of 2 holders; 3 wait, see above for gpu\n"))
 	})
 
 	It("names what is not a lock", func(ctx SpecContext) {

@@ -83,9 +83,9 @@ func (s *shower) redraw(found *finding, failed error) error {
 	screen := s.Screen()
 	now := time.Now().Format(time.TimeOnly)
 	var lines []string
-	title, colour := fmt.Sprintf("%s  q ends, every %v", now, s.opt.watch), term.Faint
+	title, colour := now+"   ", term.Faint
 	if failed != nil {
-		title, colour = now+"   "+term.Printable(failed.Error()), term.Red
+		title, colour = title+term.Printable(failed.Error()), term.Red
 	} else {
 		title = fmt.Sprintf("%s  %s, %s, q ends, every %v", now, count(len(found.tree.Waiters), "waiter"),
 			count(len(found.tree.Circles), "circle"), s.opt.watch)
