@@ -22,8 +22,8 @@
 // behind the next one in a line. Many circles can overlap, so circles.go does not list all: each stuck lock that is in a
 // circle is in one that is listed, a shortest one.
 //
-// Locks at several places of which a waiter has only a part are no reason for a circle: the library itself steps back from
-// them.
+// A waiter that wants keys at several places may hold some of them already. That leads to no circle, because the library
+// steps back by itself.
 //
 // Build is pure. Nothing in this package is safe for concurrent use.
 package tree

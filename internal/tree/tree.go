@@ -9,10 +9,10 @@ import (
 // Tree is who waits for whom.
 type Tree struct {
 	Roots  []*Lock // where the trees begin; those with the most waiters first
-	Unheld []*Key  // the other roots: keys with waiters, or without a lock, whose holder is not known or who have none
+	Unheld []*Key  // the other roots: keys that no lock is known to hold; those with the most waiters first
 
-	Circles     []*Circle // who waits for each other, at most 100
-	MoreCircles bool      // and others
+	Circles     []*Circle // at most 100
+	MoreCircles bool      // there are others
 
 	// All that is reached from the roots, each once, in the order in which the trees have it.
 	Locks   []*Lock

@@ -20,7 +20,7 @@ const (
 	progressEvery = 200 * time.Millisecond
 )
 
-// newProgress says nothing with --watch, which has the screen.
+// newProgress returns one that says nothing with --watch, which has the screen.
 func newProgress(s *shower) *progress {
 	p := &progress{next: time.Now().Add(progressAfter)}
 	if term.Is(s.Stderr) && s.opt.watch == 0 {

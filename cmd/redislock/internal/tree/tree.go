@@ -98,7 +98,7 @@ type shower struct {
 	*connect.Session
 
 	opt  treeOptions
-	keys []string // "" for all trees
+	keys []string // none for all trees
 }
 
 func run(ctx context.Context, target *connect.Target, keys []string, opt treeOptions) error {
