@@ -83,10 +83,11 @@ var processHolds = sync.OnceValue(func() []script.Holding { return script.ReadHo
 
 const (
 	// firstSearch is when a waiter that holds something first looks for a circle, and searchAgain how long it waits after that.
-	// Mostly it is the waiter that comes last who closes a circle, so later searches find only what an error of Redis has
-	// hidden.
+	// This doubles each time, up to lastSearch. The waiter that comes last closes a circle, so later searches find only what an
+	// error of Redis or a clock has hidden. With a search each 3 s, 1,000 readers who hold something took 16 % of a server.
 	firstSearch = time.Second
-	searchAgain = 3 * time.Second
+	searchAgain = 1500 * time.Millisecond
+	lastSearch  = 12 * time.Second
 
 	// searchPatience bounds one search.
 	searchPatience = 2 * time.Second
@@ -156,13 +157,12 @@ func (w *circleWatch) found() *DeadlockError {
 
 // watch looks for a circle again and again, in a goroutine of its own, which ends with ctx.
 func (w *circleWatch) watch() {
-	defer func() { _ = recover() }() // a hook has panicked; the tries call it as well
-	for {
+	for wait := searchAgain; ; wait = min(2*wait, lastSearch) {
 		if found := w.search(); found != nil {
 			w.end(found)
 			return
 		}
-		timer := time.NewTimer(searchAgain + rand.N(searchAgain/3))
+		timer := time.NewTimer(wait + rand.N(wait/3))
 		select {
 		case <-timer.C:
 		case <-w.ctx.Done():
@@ -174,6 +174,7 @@ func (w *circleWatch) watch() {
 
 // search looks once for a circle; nil if it has found none.
 func (w *circleWatch) search() *DeadlockError {
+	defer func() { _ = recover() }() // a hook has panicked; the tries call it as well
 	ticket := w.ticket.Load()
 	if ticket == 0 {
 		return nil

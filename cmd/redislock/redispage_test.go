@@ -43,6 +43,7 @@ var _ = Describe("docs/redis.md", func() {
 		Entry(nil, "`redislock run`, `acquire`", "run", "-k", "a", "-k", "b", "--ttl", "300ms", "--", "sleep", "0.5"),
 		Entry(nil, "`redislock ls`", "ls"),
 		Entry(nil, "`redislock inspect`", "inspect", "held"),
+		Entry(nil, "`redislock tree`", "tree", "held"),
 		Entry(nil, "`redislock doctor`", "doctor"),
 	)
 })

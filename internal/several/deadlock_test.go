@@ -153,7 +153,7 @@ func endCircles(across, permits bool, connect func() *redislock.Client, left fun
 			inner := spec.StartWaiter(first, connect(), ttl, queue(), key(1))
 			other := spec.StartWaiter(second, connect(), ttl, queue(), key(1))
 			outer := spec.StartWaiter(mine, connect(), ttl, pool(), key(0))
-			gaveUp(outer)
+			Expect(gaveUp(outer).Circle).To(HaveLen(2))
 			spec.Release(ctx, three)
 			spec.Release(ctx, inner.Granted())
 			spec.Release(ctx, other.Granted(), one, two)

@@ -1,16 +1,13 @@
 package ls
 
 import (
-	"fmt"
-	"os"
-	"os/exec"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/redislock/redislock/cmd/redislock/internal/clitest"
 	"github.com/redislock/redislock/internal/testing/redistest"
 )
 
@@ -41,30 +38,14 @@ func BenchmarkLs(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	program := b.TempDir() + "/redislock"
-	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", program, "github.com/redislock/redislock/cmd/redislock").CombinedOutput(); err != nil {
-		b.Fatalf("%v\n%s", err, out)
-	}
+	program := clitest.BuildForBench(b)
 	must(b, client.Do(b.Context(), "slowlog", "reset").Err())
 
 	peak, slowest := 0, time.Duration(0)
 	for b.Loop() {
-		cmd := exec.Command(program, "ls", "--redis", "redis://"+server.Addr())
-		var out strings.Builder
-		cmd.Stdout, cmd.Stderr = &out, os.Stderr
-		must(b, cmd.Start())
-		ended := make(chan error)
-		go func() { ended <- cmd.Wait() }()
-		for running := true; running; {
-			select {
-			case err := <-ended:
-				must(b, err)
-				running = false
-			case <-time.After(10 * time.Millisecond):
-				peak = max(peak, peakOf(cmd.Process.Pid))
-			}
-		}
-		if lines := strings.Count(out.String(), "\n"); lines != keys/1000+1 {
+		printed, most := clitest.Measure(b, program, "ls", "--redis", "redis://"+server.Addr())
+		peak = max(peak, most)
+		if lines := strings.Count(printed, "\n"); lines != keys/1000+1 {
 			b.Fatalf("%d lines", lines)
 		}
 	}
@@ -77,18 +58,6 @@ func BenchmarkLs(b *testing.B) {
 		b.ReportMetric(float64(peak)/1024, "MB-peak")
 	}
 	b.ReportMetric(float64(slowest.Microseconds())/1000, "ms-slowest-command")
-}
-
-// peakOf returns the most memory that a process has had, in KiB; 0 where the system does not tell.
-func peakOf(pid int) int {
-	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	_, rest, _ := strings.Cut(string(status), "VmHWM:")
-	fields := strings.Fields(rest)
-	if len(fields) == 0 {
-		return 0
-	}
-	kib, _ := strconv.Atoi(fields[0])
-	return kib
 }
 
 func must(b *testing.B, err error) {

@@ -45,7 +45,7 @@ var _ = Describe("completion", func() {
 		func(words ...string) {
 			Expect(offered(append(words, "ord")...)).To(Equal([]string{"order:7\tbob@api-3", "order:8"}))
 		},
-		Entry(nil, "inspect"), Entry(nil, "ttl"), Entry(nil, "wait"), Entry(nil, "release"), Entry(nil, "ls"),
+		Entry(nil, "inspect"), Entry(nil, "ttl"), Entry(nil, "wait"), Entry(nil, "release"), Entry(nil, "ls"), Entry(nil, "tree"),
 		Entry(nil, "run", "-k"), Entry(nil, "inspect", "stock:42"),
 	)
 

@@ -3,7 +3,6 @@ package scan
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -55,7 +54,7 @@ func LookAtHouses(ctx context.Context, server *redis.Client, limit time.Duration
 // houses notes which houses have no key.
 func (h *Houses) houses(ctx context.Context, server *redis.Client, houses []string) error {
 	for _, house := range houses {
-		key := keyOf(house)
+		key := keyBeside(house, keyname.HouseSuffix, keyname.HouseOf)
 		if key == "" {
 			continue
 		}
@@ -71,18 +70,6 @@ func (h *Houses) houses(ctx context.Context, server *redis.Client, houses []stri
 		}
 	}
 	return nil
-}
-
-// keyOf returns the key of a house; "" if no key has a house of that name.
-func keyOf(house string) string {
-	name := strings.TrimSuffix(house, keyname.HouseSuffix)
-	if keyname.HouseOf(name) == house {
-		return name
-	}
-	if at := strings.IndexByte(name, '{'); at > 0 && keyname.HouseOf(name[:at]) == house {
-		return name[:at]
-	}
-	return ""
 }
 
 // sharedKeys notes which of some strings are shared keys without a house, or without an expiry.

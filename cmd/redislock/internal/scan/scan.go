@@ -57,30 +57,38 @@ func (s *Scan) Run(ctx context.Context) error {
 }
 
 func (s *Scan) run(ctx context.Context) error {
-	q, _ := s.Client.(*connect.Quorum)
-	s.quorum = q != nil
+	_, s.quorum = s.Client.(*connect.Quorum)
 	if s.Pattern != "" && !strings.ContainsAny(s.Pattern, `*?[\`) && !s.quorum { // there is at most one such key
 		return s.page(ctx, s.Client, []string{s.Pattern})
 	}
-	servers, err := connect.Masters(ctx, s.Client)
+	why, err := eachMaster(ctx, s.Client, func(server *redis.Client) error { return s.server(ctx, server) })
+	s.Why = cmp.Or(s.Why, why)
+	return err
+}
+
+// eachMaster calls look for all masters, one after the other. Of a quorum, a majority of the servers is enough: why is the
+// error of the first one that failed.
+func eachMaster(ctx context.Context, client redis.UniversalClient, look func(*redis.Client) error) (why, err error) {
+	servers, err := connect.Masters(ctx, client)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	q, isQuorum := client.(*connect.Quorum)
 	good := 0
 	for _, server := range servers {
-		switch err := s.server(ctx, server); {
+		switch err := look(server); {
 		case err == nil:
 			good++
-		case !s.quorum || errors.Is(err, ErrEnough) || ctx.Err() != nil:
-			return err
-		case s.Why == nil:
-			s.Why = err
+		case !isQuorum || errors.Is(err, ErrEnough) || ctx.Err() != nil:
+			return why, err
+		default:
+			why = cmp.Or(why, err)
 		}
 	}
-	if s.quorum && good <= len(q.All)/2 { // a lock can be on the others alone
-		return s.Why
+	if isQuorum && good <= len(q.All)/2 { // a lock can be on the others alone
+		return why, why
 	}
-	return nil
+	return why, nil
 }
 
 func (s *Scan) server(ctx context.Context, server *redis.Client) error {
@@ -284,7 +292,7 @@ func (f *Filter) wantsHolder(h redislock.Holder) bool {
 
 func (f *Filter) wantsMeta(metadata string) bool {
 	for _, wanted := range f.Meta {
-		if !hasMeta(metadata, wanted) {
+		if !HasMeta(metadata, wanted) {
 			return false
 		}
 	}
@@ -304,8 +312,8 @@ func (f *Filter) wantsSplit(s show.Status) bool {
 	return false
 }
 
-// hasMeta reports whether metadata has a field as in NAME=VALUE, or the whole of wanted somewhere in its text.
-func hasMeta(metadata, wanted string) bool {
+// HasMeta reports whether metadata has a field as in NAME=VALUE, or the whole of wanted somewhere in its text.
+func HasMeta(metadata, wanted string) bool {
 	if name, value, ok := strings.Cut(wanted, "="); ok {
 		fields, _ := show.Fields(metadata)
 		for _, f := range fields {

@@ -9,6 +9,8 @@ import (
 
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
+	"github.com/redislock/redislock/internal/fault"
+	"github.com/redislock/redislock/internal/tree"
 )
 
 // Who says in a few words who has a token: what the metadata says, or else the token.
@@ -26,6 +28,17 @@ func Who(token, metadata string) string {
 		return term.Shorten(term.Escape(token), 60)
 	}
 	return "something that is not a lock"
+}
+
+// ShortToken returns the first characters of a token, safe to print. It never returns the whole token, with which anybody
+// can release the lock.
+func ShortToken(token string) string {
+	short := fault.Short(token)
+	if short == token {
+		characters := []rune(token)
+		short = string(characters[:len(characters)/2]) + "…"
+	}
+	return term.Escape(short)
 }
 
 // Split says in a few words that no majority of a quorum holds a key, although some servers do; "" if that is not so.
@@ -128,21 +141,16 @@ type Owner struct {
 
 // OwnerOf reads metadata that run or redislock.ProcessMetadata has written, or anything like it.
 func OwnerOf(metadata string) Owner {
-	fields, isObject := Fields(metadata)
+	found, isObject := tree.OwnerOf(metadata)
 	if !isObject {
 		return Owner{Who: term.Escape(metadata)}
 	}
-	field := func(name string) string { return term.Escape(Value(fields, name)) }
-	user, host := field("user"), field("host")
-	o := Owner{PID: field("pid"), Command: cmp.Or(field("command"), field("program")), Who: cmp.Or(user, host)}
+	user, host := term.Escape(found.User), term.Escape(found.Host)
+	o := Owner{
+		Who: cmp.Or(user, host), PID: term.Escape(found.PID), Command: term.Escape(found.Command), Since: found.Since,
+	}
 	if user != "" && host != "" {
 		o.Who = user + "@" + host
-	}
-	for _, name := range []string{"obtained", "since", "now"} { // ProcessMetadata calls it now
-		if since, err := time.Parse(time.RFC3339Nano, Value(fields, name)); err == nil {
-			o.Since = since
-			break
-		}
 	}
 	return o
 }

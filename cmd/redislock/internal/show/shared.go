@@ -85,7 +85,7 @@ func (j *StatusJSON) addHolders(s redislock.Status) {
 	j.HolderCount, j.Limit = s.HolderCount, new(LimitOf(s))
 	for _, h := range s.Holders {
 		one := HolderJSON{
-			Token: h.Token, TokenBase64: inBase64(h.Token), Metadata: h.Metadata, MetadataBase64: inBase64(h.Metadata),
+			Token: h.Token, TokenBase64: InBase64(h.Token), Metadata: h.Metadata, MetadataBase64: InBase64(h.Metadata),
 			TTL: h.TTL.Milliseconds(), Limit: h.Limit,
 		}
 		if _, ok := Fields(h.Metadata); ok {

@@ -162,7 +162,7 @@ var _ = Describe("WriteJSON", func() {
 	It("has a replacement for bytes that are no text", func() {
 		Expect(written("a\xff")).To(Equal(`"a\ufffd"` + "\n"))
 		Expect(written(json.RawMessage("\"a\xff\u202e\""))).To(Equal(`"a\ufffd\u202e"` + "\n"))
-		Expect(inBase64("a\xff")).To(Equal("Yf8="))
-		Expect(inBase64("é")).To(BeEmpty())
+		Expect(InBase64("a\xff")).To(Equal("Yf8="))
+		Expect(InBase64("é")).To(BeEmpty())
 	})
 })

@@ -97,8 +97,8 @@ type PlaceJSON struct {
 // JSON returns the status as JSON has it.
 func (s Status) JSON() StatusJSON {
 	j := StatusJSON{
-		Key: s.Key, KeyBase64: inBase64(s.Key), Token: s.Token, TokenBase64: inBase64(s.Token),
-		Metadata: s.Metadata, MetadataBase64: inBase64(s.Metadata), MetadataCut: s.Cut,
+		Key: s.Key, KeyBase64: InBase64(s.Key), Token: s.Token, TokenBase64: InBase64(s.Token),
+		Metadata: s.Metadata, MetadataBase64: InBase64(s.Metadata), MetadataCut: s.Cut,
 	}
 	if _, ok := Fields(s.Metadata); ok {
 		j.Fields = json.RawMessage(s.Metadata)
@@ -149,8 +149,8 @@ func WriteJSON(w io.Writer, value any) error {
 	return err
 }
 
-// inBase64 returns in base64 what JSON cannot hold: text that is not UTF-8. For other text it returns "".
-func inBase64(text string) string {
+// InBase64 returns in base64 what JSON cannot hold: text that is not UTF-8. For other text it returns "".
+func InBase64(text string) string {
 	if utf8.ValidString(text) {
 		return ""
 	}

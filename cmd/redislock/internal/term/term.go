@@ -3,9 +3,11 @@
 package term
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"unicode"
@@ -19,6 +21,7 @@ import (
 type Screen struct {
 	Columns, Lines int  // 0: without limit, as in a file
 	Coloured       bool // ANSI colours may be used
+	ASCII          bool // other characters may not show, because the terminal is not known to have UTF-8
 }
 
 // ScreenOf returns what can be shown on out. A terminal has colours unless it is dumb or the variable NO_COLOR is set.
@@ -26,11 +29,17 @@ func ScreenOf(out io.Writer, getenv func(string) string) Screen {
 	if !Is(out) {
 		return Screen{}
 	}
-	s := Screen{Coloured: getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"}
+	s := Screen{Coloured: getenv("NO_COLOR") == "" && getenv("TERM") != "dumb", ASCII: !hasUTF8(getenv)}
 	if columns, lines, err := term.GetSize(int(out.(*os.File).Fd())); err == nil {
 		s.Columns, s.Lines = columns, lines
 	}
 	return s
+}
+
+// hasUTF8 reports whether the locale says that a terminal shows UTF-8. Windows has no such variables.
+func hasUTF8(getenv func(string) string) bool {
+	locale := strings.ToLower(cmp.Or(getenv("LC_ALL"), getenv("LC_CTYPE"), getenv("LANG")))
+	return runtime.GOOS == "windows" || strings.Contains(locale, "utf-8") || strings.Contains(locale, "utf8")
 }
 
 // Is reports whether a stream is a terminal.

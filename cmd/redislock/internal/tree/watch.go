@@ -1,0 +1,88 @@
+package tree
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/browse"
+	"github.com/redislock/redislock/cmd/redislock/internal/screen"
+	"github.com/redislock/redislock/cmd/redislock/internal/term"
+)
+
+// watch shows the trees again and again, until ctx ends. On a terminal, it does so on a screen, until the user leaves.
+// Elsewhere it prints them. After the first success it reports a Redis that fails, and asks again.
+func (s *shower) watch(ctx context.Context) error {
+	if browse.Can(s.Session) && !s.opt.json {
+		return browse.Run(ctx, s.Session, s.opt.watch, nil, s.rows)
+	}
+	for first := true; ; first = false {
+		found, err := s.look(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil && first:
+			return err
+		case err != nil:
+			s.Complain(err)
+		default:
+			if err := s.append(found, first); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-time.After(s.opt.watch):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// rows returns the lines of the trees for a screen.
+func (s *shower) rows(ctx context.Context, _ string) (*screen.Rows, error) {
+	found, err := s.look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d := draw(found, term.Screen{ASCII: s.Screen().ASCII}, s.opt.bounds)
+	rows := &screen.Rows{
+		Title:   count(len(found.tree.Waiters), "waiter") + ", " + count(len(found.tree.Circles), "circle"),
+		Columns: []term.Column{{Fit: term.CutEnd}},
+	}
+	if d.cut {
+		d.lines = append(d.lines, line{cells: []term.Cell{{Text: "and more lines"}}})
+	}
+	for _, l := range d.lines {
+		var text strings.Builder
+		whole := term.Cell{}
+		for _, c := range l.cells {
+			text.WriteString(c.Text)
+			if c.Colour == term.Red {
+				whole.Colour = term.Red
+			}
+		}
+		whole.Text = text.String()
+		rows.All = append(rows.All, screen.Row{Key: l.key, State: l.state, Cells: []term.Cell{whole}})
+	}
+	return rows, nil
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// append prints the trees below those of the last time.
+func (s *shower) append(found *finding, first bool) error {
+	at := time.Now()
+	if !s.opt.json {
+		if !first {
+			fmt.Fprintln(s.Stdout)
+		}
+		fmt.Fprintln(s.Stdout, at.Format(time.RFC3339))
+	}
+	_, err := s.print(found, at.UTC().Format(time.RFC3339Nano))
+	return err
+}
