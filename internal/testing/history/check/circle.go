@@ -20,6 +20,9 @@ const (
 
 	// calmed is how long after a fault a search may still miss a circle.
 	calmed = int64(2500 * time.Millisecond)
+
+	// slow is how slow a busy machine may be without that a search fails.
+	slow = int64(time.Second)
 )
 
 // circles: callers who hold something and wait in line do not wait for each other's keys for long. A waiter is blocked if
@@ -125,6 +128,9 @@ func (m *model) calm(waiters []*history.Event, from, to int64) (longest int64) {
 	var rough []span
 	for _, w := range waiters {
 		for _, f := range m.touching(w.Worker, from, to, calmed+m.grace) {
+			if (f.Name == "slow-server" || f.Name == stall) && f.End-f.At < slow {
+				continue
+			}
 			end := f.End
 			if f.Lossy {
 				end += int64(f.Grace)

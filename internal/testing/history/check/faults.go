@@ -8,13 +8,16 @@ import (
 	"github.com/redislock/redislock/internal/testing/history"
 )
 
+// stall is the name of a fault that the checks find in a history.
+const stall = "stall"
+
 // stalls returns the times in which the whole machine may have stood still, as faults. Samples are a fifth of a second
 // apart, and a busy machine adds some time. A longer gap between two of them is such a time.
 func stalls(samples []history.Event) (faults []history.Event) {
 	const most = int64(450 * time.Millisecond)
 	for i := 1; i < len(samples); i++ {
 		if from, to := samples[i-1].At, samples[i].Start; to-from > most {
-			faults = append(faults, history.Event{Kind: history.Fault, Name: "stall", At: from, End: to})
+			faults = append(faults, history.Event{Kind: history.Fault, Name: stall, At: from, End: to})
 		}
 	}
 	return faults
