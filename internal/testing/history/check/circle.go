@@ -20,9 +20,6 @@ const (
 
 	// calmed is how long after a fault a search may still miss a circle.
 	calmed = int64(2500 * time.Millisecond)
-
-	// slow is how slow a busy machine may be without that a search fails.
-	slow = int64(time.Second)
 )
 
 // circles: callers who hold something and wait in line do not wait for each other's keys for long. A waiter is blocked if
@@ -127,10 +124,7 @@ func (m *model) blockers(w *history.Event, waiting []*history.Event) (all []*his
 func (m *model) calm(waiters []*history.Event, from, to int64) (longest int64) {
 	var rough []span
 	for _, w := range waiters {
-		for _, f := range m.touching(w.Worker, from, to, calmed+m.grace) {
-			if (f.Name == "slow-server" || f.Name == stall) && f.End-f.At < slow {
-				continue
-			}
+		for _, f := range m.rough(w.Worker, from, to, calmed+m.grace) {
 			end := f.End
 			if f.Lossy {
 				end += int64(f.Grace)

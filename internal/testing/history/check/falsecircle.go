@@ -3,6 +3,7 @@ package check
 import (
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redislock/redislock/internal/testing/history"
@@ -11,6 +12,10 @@ import (
 const (
 	// longestWait is the longest wait in line of a worker. Before a worker has ended, its history does not show who waits.
 	longestWait = int64(22 * time.Second)
+
+	// moment is how long the last look of a search may take, together with what follows, and how long a waiter stays in line
+	// after its call has ended, if no fault touches them.
+	moment = int64(1200 * time.Millisecond)
 
 	// clocks is by how much the clock of a server is moved: tickets are times.
 	clocks = int64(1500 * time.Millisecond)
@@ -57,12 +62,14 @@ func (m *model) died(at int64) bool {
 // mayBeInCircle reports whether there may have been a circle of waiters that e closed.
 func (m *model) mayBeInCircle(e history.Event) bool {
 	latest := e.Refused // when others came at the latest
-	if !m.quiet(e.Worker, e.Start, e.At, settle) {
+	if len(m.rough(e.Worker, e.Start, e.At, settle)) > 0 {
 		latest = e.At // its ticket may be a later one
+	} else if slices.ContainsFunc(m.faults, func(f history.Event) bool { return strings.HasPrefix(f.Name, "clock") }) {
+		latest += clocks
 	}
 	var others []history.Event
 	for _, w := range m.queued {
-		if w.Op != e.Op && w.Start <= latest+clocks && w.Start <= e.At && w.At+settle >= e.At {
+		if w.Op != e.Op && w.Start <= latest && w.At+settle >= e.At && w.At+m.lingers(w, e) >= e.At {
 			others = append(others, w)
 		}
 	}
@@ -80,6 +87,14 @@ func (m *model) mayBeInCircle(e history.Event) bool {
 		})
 	}
 	return false
+}
+
+// lingers returns for how long after the end of its call a waiter may have been part of the circle that e found.
+func (m *model) lingers(w, e history.Event) int64 {
+	if len(m.rough(w.Worker, w.At, e.At, settle)) > 0 || len(m.rough(e.Worker, w.At, e.At, 0)) > 0 {
+		return settle
+	}
+	return moment
 }
 
 // mayAwait reports whether a waiter may wait for what the caller of another one holds.

@@ -48,6 +48,14 @@ func (m *model) touching(worker string, from, to, settle int64) (found []history
 	return found
 }
 
+// rough is touching without the times in which the machine was only a bit slow, so that what takes seconds goes on.
+func (m *model) rough(worker string, from, to, settle int64) (found []history.Event) {
+	const slow = int64(time.Second)
+	return slices.DeleteFunc(m.touching(worker, from, to, settle), func(f history.Event) bool {
+		return (f.Name == "slow-server" || f.Name == stall) && f.End-f.At < slow
+	})
+}
+
 // stalled reports whether the worker process may have stood still for longer than most, between from and to.
 func (m *model) stalled(worker string, from, to, most int64) bool {
 	beats := m.beats[worker]
