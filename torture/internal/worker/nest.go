@@ -23,8 +23,8 @@ func (g *goroutine) nest() {
 // nestedKeys returns keys of one group, in random order. They are contended, or only other calls of nest want them for long.
 func (g *goroutine) nestedKeys() (keys []string) {
 	group, from, n := g.random.IntN(g.Groups), 0, g.Hot
-	if g.chance(2) {
-		from, n = g.Hot+4, 6
+	if !g.chance(3) {
+		from, n = g.Hot+4, 4
 	}
 	for _, i := range g.random.Perm(n)[:1+g.random.IntN(2)] {
 		keys = append(keys, key(group, from+i))
