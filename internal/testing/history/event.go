@@ -17,7 +17,8 @@ const (
 	// At until Until the worker believes that it holds the keys. The call began at Start. If it was refused, the first time was
 	// at Refused. Queue says that it waited in line, Custom that the caller chose the token. Need is how many servers of a
 	// quorum mint the token together; 0 and 1 stand for one server. Holders says how many holders each of Keys may have, 0 for
-	// no limit; without it, all are exclusive.
+	// no limit; without it, all are exclusive. Under names the holds that the caller had while it waited, as far as the library
+	// could know.
 	Grant Kind = "grant"
 
 	// Claim: from At until Until the worker believes that it holds Op, whatever it believed before. An Until of 0 ends the
@@ -30,7 +31,7 @@ const (
 
 	// Done: a call of the function Name has returned at At, with Outcome, for the call or the hold Op. It began at Start,
 	// its context ended at Limit (0: it did not), and Options names the options that it used. Target is an unexpected error,
-	// or one of the network. For an obtain that waited in line without success, Keys, Holders, Refused and TTL are set as for
+	// or one of the network. For an obtain with Queue that failed, Queue, Keys, Holders, Under, Refused and TTL are set as for
 	// Grant. Lost says that the call reported a loss of the hold. Left is the ttl that TTL reported. The function "Leave" has
 	// closed the Client that Op had for itself, and is about to close its connections; it began with the obtain.
 	Done Kind = "done"
@@ -75,6 +76,7 @@ type Event struct {
 	Op       string // different for each obtain: "‹worker›/‹number›", or the token where each obtain has its own
 	Keys     []string
 	Holders  []int64
+	Under    []string // the Ops of other holds
 	Token    string
 	FenceKey string
 	Fence    int64

@@ -11,8 +11,8 @@ import (
 )
 
 var full = history.Event{
-	Kind: history.Grant, At: 1, Worker: "w1", Op: "w1/2", Keys: []string{"{a}:1", "{a}:2"}, Holders: []int64{1, 0}, Token: "t", FenceKey: "f",
-	Fence: 3, Start: 4, Refused: 5, Limit: 6, Until: 7, Bound: 8, End: 9, TTL: time.Second, Left: -time.Millisecond, Grace: time.Hour, Need: 3,
+	Kind: history.Grant, At: 1, Worker: "w1", Op: "w1/2", Keys: []string{"{a}:1", "{a}:2"}, Holders: []int64{1, 0},
+	Under: []string{"w1/1", "w1/0"}, Token: "t", FenceKey: "f", Fence: 3, Start: 4, Refused: 5, Limit: 6, Until: 7, Bound: 8, End: 9, TTL: time.Second, Left: -time.Millisecond, Grace: time.Hour, Need: 3,
 	Name: "Obtain", Outcome: "granted", Options: []string{"queue", "fence"}, Target: "w2",
 	Queue: true, Custom: true, Lost: true, Lossy: true, Fresh: true, Exact: true,
 	Held: []history.Held{{Key: "{a}:1", Owner: "w1/2", TTL: time.Second, Server: 3}, {Key: "{a}:2", TTL: -1}},

@@ -22,6 +22,7 @@ func (e *Event) Append(b []byte) []byte {
 		}
 		b = strconv.AppendInt(b, n, 10)
 	}
+	b = text(b, "under", strings.Join(e.Under, ","))
 	b = text(b, "token", e.Token)
 	b = text(b, "fencekey", e.FenceKey)
 	b = number(b, "fence", e.Fence)
@@ -114,6 +115,8 @@ func Parse(line string) (Event, error) {
 			e.Keys = strings.Split(value, ",")
 		case name == "holders":
 			e.Holders, err = parseNumbers(value)
+		case name == "under":
+			e.Under = strings.Split(value, ",")
 		case name == "options":
 			e.Options = strings.Split(value, ",")
 		case name == "held":

@@ -27,6 +27,8 @@ type call struct {
 
 	refused atomic.Int64 // when it was first refused
 
+	under []string // the ops of the holds that its caller has meanwhile
+
 	// Set by the Tracer before the call returns, in the goroutine of the call.
 	until time.Time
 	fence int64
@@ -111,7 +113,7 @@ func (g *goroutine) granted(c *call, token string, until time.Time, fence int64)
 	g.log.Write(history.Event{
 		Kind: history.Grant, At: at, Op: c.op, Name: c.name, Keys: c.keys, Token: token, FenceKey: c.opt.FenceKey, Fence: fence,
 		Start: c.start, Refused: c.refused.Load(), Until: early, TTL: c.ttl, Queue: c.opt.Queue, Custom: c.opt.Token != "",
-		Holders: c.holders(), Need: g.Endpoint.need(),
+		Holders: c.holders(), Under: c.under, Need: g.Endpoint.need(),
 	})
 }
 
@@ -127,8 +129,8 @@ func (g *goroutine) ended(c *call, err error, good string) {
 		Kind: history.Done, At: clock.Now(), Op: c.op, Name: c.name, Start: c.start, Limit: c.limit.Load(), Options: c.names,
 	}
 	conclude(&e, err, good)
-	if err != nil && c.opt.Queue && c.refused.Load() > 0 {
-		e.Queue, e.Refused, e.Keys, e.Holders, e.TTL = true, c.refused.Load(), c.keys, c.holders(), c.ttl
+	if err != nil && c.opt.Queue {
+		e.Queue, e.Refused, e.Keys, e.Holders, e.TTL, e.Under = true, c.refused.Load(), c.keys, c.holders(), c.ttl, c.under
 	}
 	g.log.Write(e)
 }

@@ -88,6 +88,7 @@ func (g *goroutine) do() {
 		inner := g.newCall("Do", append(append([]string(nil), keys[:1]...), missing...), time.Second, 500*time.Millisecond)
 		defer inner.cancel()
 		inner.with("nested")
+		inner.under = []string{c.op}
 		inner.opt.Metadata = inner.op
 		inner.shareAs(c, keys[0]) // it can have fewer holders there, but not more
 		if g.chance(3) {

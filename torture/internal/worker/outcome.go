@@ -38,6 +38,8 @@ func outcomeOf(err error, good string) (outcome, code string) {
 		return "closed", ""
 	case errors.Is(err, redislock.ErrInvalid):
 		return "unexpected", "INVALID"
+	case errors.Is(err, redislock.ErrDeadlock):
+		return "deadlock", ""
 	case errors.Is(err, redislock.ErrLapsed):
 		return "lapsed", code
 	case errors.As(err, &some), errors.Is(err, redislock.ErrLockNotHeld):

@@ -27,10 +27,16 @@ const (
 	Errors    = "errors"    // without a fault, no call fails with an error of Redis or the network
 	Repair    = "repair"    // a kept lock is soon on all servers of a quorum again
 	Leftover  = "leftover"  // no key outlives its owner, or has no expiry; when all is over, everything can be locked
+	Circle    = "circle"    // no circle of waiters, each of which holds what the one before wants, lasts
+
+	// FalseCircle: a call that ends because of a circle was in one, and came last.
+	FalseCircle = "false-circle"
 )
 
 // All are the names of all checks.
-var All = []string{Exclusion, Limits, Fence, Store, Kept, Lease, Loss, Line, Served, Prompt, Errors, Repair, Leftover}
+var All = []string{
+	Exclusion, Limits, Fence, Store, Kept, Lease, Loss, Line, Served, Prompt, Errors, Repair, Leftover, Circle, FalseCircle,
+}
 
 // Violation is a promise that was not kept.
 type Violation struct {
@@ -60,7 +66,8 @@ func Run(events []history.Event) *Result {
 	m := newModel(events)
 	r := &Result{Checked: map[string]int{}}
 	for _, check := range []func(*model, *Result){
-		exclusion, turns, fences, fencedStore, kept, leases, losses, lines, served, prompt, failures, repairs, leftovers,
+		exclusion, turns, fences, fencedStore, kept, leases, losses, lines, served, prompt, failures, repairs, leftovers, circles,
+		falseCircles,
 	} {
 		check(m, r)
 	}

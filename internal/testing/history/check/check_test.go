@@ -631,6 +631,10 @@ func TestChecksCountWhatTheyLookAt(t *testing.T) {
 		write("w1/1", "f", 13, 1, "taken"), alive("w1/1", 13, 15), done("TTL", "w1/1", 13.5, "ok", left(3)),
 		done("Release", "w1/1", 14, "ok", limit(13.99)), sample(18, "a w1/1 1"), reader("w1/3", 15, 16), reader("w1/4", 15, 16),
 		done("Obtain", "w2/2", 19.9, "timeout", queued(10, 10.1), limit(19.9), wants("b")),
+		// The last events are two callers who wait for each other.
+		grant("w1/5", 16, 19, "c"), done("Do", "w1/6", 19, "deadlock", queued(17, 17.1), wants("d"), under("w1/5")),
+		grant("w2/3", 16, 19.1, "d"), grant("w2/4", 19.1, 19.5, "c", queued(16.5, 17), under("w2/3")),
+		history.Event{Kind: history.Final, At: at(20), Worker: "torture"},
 	)))
 	for _, name := range check.All {
 		if r.Checked[name] == 0 && name != check.Repair { // which needs a quorum
