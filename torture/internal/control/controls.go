@@ -280,17 +280,17 @@ var All = []Control{
 	},
 	{
 		Name: "no-search", Off: "a waiter does not look whether it waits in a circle",
-		Topology: "one", Checks: []string{check.Circle}, Rarer: 20, Aim: networkOnly, Scene: "nest",
+		Topology: "one", Checks: []string{check.Circle}, Rarer: 60, Aim: networkOnly, Scene: "nest",
 		Edits: []Edit{{"deadlock.go", "found := w.search(); found != nil {", "found := w.search(); found != nil && false {"}},
 	},
 	{
 		Name: "any-wait-is-a-circle", Off: "a holder counts as blocked, whether or not it waits",
-		Topology: "one", Checks: []string{check.FalseCircle}, Rarer: 20, Aim: networkOnly, Scene: "nest",
+		Topology: "one", Checks: []string{check.FalseCircle}, Rarer: 60, Aim: networkOnly, Scene: "nest",
 		Edits: []Edit{{"deadlock.go", "if circle == nil {", "if false {"}},
 	},
 	{
 		Name: "all-give-up", Off: "any waiter of a circle gives up, and not only the one that came last",
-		Topology: "one", Checks: []string{check.FalseCircle}, Rarer: 20, Aim: networkOnly, Scene: "nest",
+		Topology: "one", Checks: []string{check.FalseCircle}, Rarer: 60, Aim: networkOnly, Scene: "nest",
 		Edits: []Edit{{
 			"internal/deadlock/search.go", "script.Glance{Shown: maxShown, Below: ticket}",
 			"script.Glance{Shown: maxShown, Below: ticket | 1<<52}",

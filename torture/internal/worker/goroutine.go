@@ -36,7 +36,7 @@ func (g *goroutine) run() {
 		{"plain", 10, g.plain}, {"queued", 22, g.queued}, {"keep", 8, g.keep}, {"do", 8, g.do}, {"outlive", 7, g.outlive},
 		{"abandon", 9, g.abandon}, {"refreshes", 7, g.refreshes}, {"custom", 14, g.custom}, {"attach", 4, g.attach},
 		{"packaged", 3, g.packaged}, {"burst", 9, g.burst}, {"brief", 3, g.brief}, {"leave", 4, g.leave}, {"close", 1, g.close},
-		{"nest", 16, g.nest},
+		{"nest", 10, g.nest},
 	}
 	if g.Endpoint.Guard.MaxTTL > 0 { // what goes wrong if a server forgets, and the guard opens too soon or grants too much
 		scenes = append(scenes,

@@ -26,7 +26,8 @@ const (
 // those who are blocked themselves hold one of its keys, and leave no room for it. What a caller holds and wants does not
 // change while it waits, so a circle begins when one of its waiters was refused, and ends when one of them stops waiting.
 //
-// A circle is judged only if no fault touched its waiters for some time of it.
+// The check looks at a circle if no fault touched its waiters all the time, or for long enough that one of them must have
+// found it.
 func circles(m *model, r *Result) {
 	var inner []*history.Event
 	for i := range m.waits {
