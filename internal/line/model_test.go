@@ -560,22 +560,29 @@ func (h *queueHistory) pass(ctx context.Context, d int64) {
 	h.compare(ctx, nil)
 }
 
-// inspect counts the waiters of all lines.
+// inspect counts the waiters of all lines, and looks at them.
 func (h *queueHistory) inspect(ctx context.Context) {
-	reply, _ := h.eval(ctx, "inspect", withLines(queueKeys, queueKeys...), len(queueKeys)).(spec.List)
-	h.check(len(reply) == 4*len(queueKeys), "want %d values", 4*len(queueKeys))
+	const fields = 5 // of a key
+	reply, _ := h.eval(ctx, "inspect", withLines(queueKeys, queueKeys...), len(queueKeys), "0", "", 100).(spec.List)
+	if h.check(len(reply) == fields*len(queueKeys), "want %d values", fields*len(queueKeys)); h.problem != "" {
+		return
+	}
 	for i, key := range queueKeys {
 		run, live, since := h.model.start(), int64(0), int64(0)
+		shown, _ := reply[fields*i+4].(spec.List)
 		for at := 0; h.model.lines[key] != nil && at < len(h.model.lines[key].entries); at++ {
 			e := h.model.lines[key].entries[at]
 			if run.isLive(run.look(key, e.contender)) {
 				if live++; live == 1 {
 					since = e.ticket
 				}
+				at := int(live-1) * 4
+				h.check(h.model.vague || len(shown) > at && shown[at+1] == e.ticket, "want waiter %d of %q shown", live, key)
 			}
 		}
 		if h.check(!h.model.vague, unclear); h.problem == "" {
-			h.check(reply[4*i+2] == live && reply[4*i+3] == since, "want %d waiters for %q, since %d", live, key, since)
+			h.check(reply[fields*i+2] == live && reply[fields*i+3] == since, "want %d waiters for %q, since %d", live, key, since)
+			h.check(len(shown) == int(live)*4, "want %d waiters shown for %q", live, key)
 		}
 	}
 	h.compare(ctx, nil)
