@@ -32,7 +32,7 @@ var _ = spec.DescribeQuorum("Inspect", func(on *spec.Quorum) {
 		Expect(statuses[0].TTL).To(BeNumerically("~", time.Minute, time.Second))
 		statuses[0].WaitingSince, statuses[0].TTL = time.Time{}, 0
 		Expect(statuses).To(Equal([]redislock.Status{
-			{Key: "a", Token: lock.Token(), Metadata: "me", Waiters: 1}, {Key: "b"},
+			{Key: "a", Token: lock.Token(), Metadata: "me", Waiters: 1, Line: line}, {Key: "b"},
 		}))
 		giveUp()
 		Eventually(gone).Should(Receive(MatchError(context.Canceled)))
