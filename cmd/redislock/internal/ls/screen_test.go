@@ -362,7 +362,9 @@ var _ = Describe("ls --watch at a terminal", func() {
 	It("restores the terminal after each signal", func() {
 		for _, ending := range []string{"INT", "TERM", "HUP", "QUIT"} {
 			pid := filepath.Join(GinkgoT().TempDir(), "pid")
-			begin(24, 80, "(sleep 0.7; kill -"+ending+" $(cat "+pid+")) & sh -c 'echo $$ >"+pid+"; exec $R ls --watch=100ms'")
+			user = clitest.NewTypist(on.URL) // on a slow machine, the signal comes before the first look has ended
+			user.Types("(sleep 0.7; kill -" + ending + " $(cat " + pid + ")) & sh -c 'echo $$ >" + pid + "; exec $R ls --watch=100ms'\n")
+			user.Sees(regexp.QuoteMeta(enterScreen))
 			user.Sees(regexp.QuoteMeta(leaveScreen))
 			user.Types("echo; echo code $?; stty -a\n")
 			user.Sees("code ")
