@@ -117,9 +117,7 @@ func (e *RefusedError) Error() string {
 	if e.Token != "" {
 		fmt.Fprintf(&text, " by %s", fault.Printable(fault.Short(e.Token)))
 	}
-	if e.Metadata != "" {
-		fmt.Fprintf(&text, " (%s)", fault.Printable(e.Metadata))
-	}
+	text.WriteString(parenthesized(e.Metadata))
 	if e.Holders > 1 {
 		fmt.Fprintf(&text, " and %d more", e.Holders-1)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/redislock/redislock/internal/testing/bubble"
 )
 
-// In random worlds, whoever finds a circle would wait for ever, with all its members, and came last of them; whenever
+// In random worlds, a caller that finds a circle would wait for ever, with all its members, and came last of them; whenever
 // somebody would wait for ever, somebody finds a circle; and when those have given up, nobody waits for ever.
 func TestRandomWorlds(t *testing.T) {
 	const worlds = 3000
@@ -51,7 +51,7 @@ func TestRandomWorlds(t *testing.T) {
 	}
 }
 
-// Whoever finds a circle was in one at some moment, although others obtain, release and give up between any two readings.
+// A caller that finds a circle was in one at some moment, although others obtain, release and give up between any two readings.
 func TestRestlessWorlds(t *testing.T) {
 	const worlds = 1000
 	circles, searches := 0, 0

@@ -5,6 +5,7 @@ package browse
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"sync"
@@ -38,6 +39,40 @@ func Run(ctx context.Context, s *connect.Session, every time.Duration, orders []
 	return screen.Run(ctx, s.Stdout.(*os.File), s.Getenv, &screen.Source{
 		Every: every, Orders: orders, Messages: complaints, Look: look, Inspect: b.inspect, Free: b.free,
 	})
+}
+
+// Repeat looks again and again, until ctx ends, and prints what it finds. The time stands in a line above, or with inside
+// only in what printAt prints. Repeat returns the error of the first look. Later it reports a Redis that fails, and asks
+// again.
+func Repeat[T any](
+	ctx context.Context, s *connect.Session, every time.Duration, inside bool,
+	look func(context.Context) (T, error), printAt func(found T, at string) error,
+) error {
+	for first := true; ; first = false {
+		found, err := look(ctx)
+		switch at := time.Now(); {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil && first:
+			return err
+		case err != nil:
+			s.Complain(err)
+		default:
+			if !inside && !first {
+				fmt.Fprintln(s.Stdout)
+			}
+			if !inside {
+				fmt.Fprintln(s.Stdout, at.Format(time.RFC3339))
+			}
+			if err := printAt(found, at.UTC().Format(time.RFC3339Nano)); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-time.After(every):
+		case <-ctx.Done():
+		}
+	}
 }
 
 type browser struct {

@@ -57,11 +57,14 @@ func (s *Session) Close() {
 // answerLimit bounds one request to a Redis that has answered before.
 const answerLimit = 5 * time.Second
 
-// Line returns who waits for a key.
-func (s *Session) Line(ctx context.Context, key string) ([]redislock.Waiter, error) {
+// Line returns all who wait for a key. It asks Redis only if the status does not have them all.
+func (s *Session) Line(ctx context.Context, status redislock.Status) ([]redislock.Waiter, error) {
+	if status.Waiters <= len(status.Line) {
+		return status.Line, nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
-	line, err := s.Locks.Line(ctx, key)
+	line, err := s.Locks.Line(ctx, status.Key)
 	return line, s.Refusal(err)
 }
 

@@ -178,11 +178,9 @@ func (f *Flags) inTheWay(
 func (f *Flags) ahead(
 	ctx context.Context, s *connect.Session, status redislock.Status, token, metadata string,
 ) (ahead, position int, err error) {
-	line := status.Line
-	if len(line) < status.Waiters {
-		if line, err = s.Locks.Line(ctx, status.Key); err != nil {
-			return 0, 0, err
-		}
+	line, err := s.Line(ctx, status)
+	if err != nil {
+		return 0, 0, err
 	}
 	alike := 0
 	for i, w := range line {

@@ -243,7 +243,7 @@ var _ = Describe("ls --watch at a terminal", func() {
 			Eventually(line(0)).Should(HaveSuffix(", 1 gone"))
 		})
 
-		It("from nobody who came after the question, and no string that is no lock", func(ctx SpecContext) {
+		It("only from the holder that the question names, and only a lock", func(ctx SpecContext) {
 			locks(1)
 			Expect(on.Client.Set(ctx, "not", "a lock", 0).Err()).To(Succeed())
 			begin(24, 80, "$R ls --watch=1m --all")

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/browse"
 	"github.com/redislock/redislock/cmd/redislock/internal/screen"
@@ -12,27 +11,15 @@ import (
 )
 
 // watch shows the locks again and again, until ctx ends. On a terminal, it does so on a screen, until the user leaves.
-// Elsewhere it prints them. After the first success it reports a Redis that fails, and asks again.
+// Elsewhere it prints them.
 func (l *lister) watch(ctx context.Context) error {
 	if browse.Can(l.Session) && l.opt.format == asTable {
 		return browse.Run(ctx, l.Session, l.opt.watch, l.screenOrders(), l.rows)
 	}
-	for first := true; ; first = false {
-		all, err := l.look(ctx, l.opt.sort)
-		switch {
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case err != nil && first:
-			return err
-		}
-		if err := l.append(all, err, first); err != nil {
-			return err
-		}
-		select {
-		case <-time.After(l.opt.watch):
-		case <-ctx.Done():
-		}
-	}
+	look := func(ctx context.Context) (*collection, error) { return l.look(ctx, l.opt.sort) }
+	return browse.Repeat(ctx, l.Session, l.opt.watch, l.opt.format != asTable, look, func(all *collection, at string) error {
+		return l.print(l.Stdout, l.Screen(), all.kept, at)
+	})
 }
 
 // screenOrders returns the orders among which the user chooses: that of the flag, and then the others.
@@ -72,20 +59,4 @@ func (l *lister) rows(ctx context.Context, order string) (*screen.Rows, error) {
 		found.All = append(found.All, screen.Row{Key: s.Key, State: state, Cells: cells})
 	}
 	return found, nil
-}
-
-// append prints the locks below those of the last time.
-func (l *lister) append(all *collection, failed error, first bool) error {
-	if failed != nil {
-		l.Complain(failed)
-		return nil
-	}
-	at := time.Now()
-	if l.opt.format == asTable {
-		if !first {
-			fmt.Fprintln(l.Stdout)
-		}
-		fmt.Fprintln(l.Stdout, at.Format(time.RFC3339))
-	}
-	return l.print(l.Stdout, l.Screen(), all.kept, at.UTC().Format(time.RFC3339Nano))
 }

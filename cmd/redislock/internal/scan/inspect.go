@@ -20,10 +20,8 @@ func Inspect(ctx context.Context, s *connect.Session, keys []string) (all []show
 	}
 	for _, status := range statuses {
 		d := show.Details{Status: show.Read(status), Now: now}
-		if status.Waiters > 0 {
-			if d.Line, err = s.Line(ctx, status.Key); err != nil {
-				return nil, err
-			}
+		if d.Line, err = s.Line(ctx, status); err != nil {
+			return nil, err
 		}
 		all = append(all, d)
 	}

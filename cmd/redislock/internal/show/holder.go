@@ -94,9 +94,6 @@ func InTheWay(e *redislock.RefusedError) string {
 	return who
 }
 
-// shownToken is how many characters of a token Blocker shows: a whole token is enough to release a lock.
-const shownToken = 6
-
 // Blocker says in a few words which key is in the way and who holds it, and how long ago it was renewed. A negative renewed
 // means that nobody has seen a renewal: then it says what remains of the ttl. passed is the time since the ttl was read.
 func Blocker(e *redislock.RefusedError, renewed, passed time.Duration) string {
@@ -111,7 +108,7 @@ func Blocker(e *redislock.RefusedError, renewed, passed time.Duration) string {
 	if who := cmp.Or(OwnerOf(metadata).Who, Metadata(metadata)); who != "" {
 		text += who + " "
 	}
-	text += term.Shorten(term.Escape(token), shownToken+1) + more(e.Holders)
+	text += term.Escape(fault.Short(token)) + more(e.Holders)
 	switch {
 	case renewed >= 0:
 		return text + ", renewed " + Seconds(renewed) + " ago"

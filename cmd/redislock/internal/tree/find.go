@@ -191,7 +191,7 @@ func (f *finder) completeLines(ctx context.Context) error {
 			f.cut = true
 			continue
 		}
-		line, err := f.Line(ctx, s.Key)
+		line, err := f.Line(ctx, *s)
 		if err != nil {
 			if errors.Is(err, context.Canceled) || !redis.HasErrorPrefix(err, "NOPERM") {
 				return err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/browse"
 	"github.com/redislock/redislock/cmd/redislock/internal/screen"
@@ -12,30 +11,15 @@ import (
 )
 
 // watch shows the trees again and again, until ctx ends. On a terminal, it does so on a screen, until the user leaves.
-// Elsewhere it prints them. After the first success it reports a Redis that fails, and asks again.
+// Elsewhere it prints them.
 func (s *shower) watch(ctx context.Context) error {
 	if browse.Can(s.Session) && !s.opt.json {
 		return browse.Run(ctx, s.Session, s.opt.watch, nil, s.rows)
 	}
-	for first := true; ; first = false {
-		found, err := s.look(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case err != nil && first:
-			return err
-		case err != nil:
-			s.Complain(err)
-		default:
-			if err := s.append(found, first); err != nil {
-				return err
-			}
-		}
-		select {
-		case <-time.After(s.opt.watch):
-		case <-ctx.Done():
-		}
-	}
+	return browse.Repeat(ctx, s.Session, s.opt.watch, s.opt.json, s.look, func(found *finding, at string) error {
+		_, err := s.print(found, at)
+		return err
+	})
 }
 
 // rows returns the lines of the trees for a screen.
@@ -72,17 +56,4 @@ func count(n int, what string) string {
 		return "1 " + what
 	}
 	return fmt.Sprintf("%d %ss", n, what)
-}
-
-// append prints the trees below those of the last time.
-func (s *shower) append(found *finding, first bool) error {
-	at := time.Now()
-	if !s.opt.json {
-		if !first {
-			fmt.Fprintln(s.Stdout)
-		}
-		fmt.Fprintln(s.Stdout, at.Format(time.RFC3339))
-	}
-	_, err := s.print(found, at.UTC().Format(time.RFC3339Nano))
-	return err
 }
