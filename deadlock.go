@@ -15,6 +15,7 @@ import (
 	"github.com/redislock/redislock/internal/keyname"
 	"github.com/redislock/redislock/internal/life"
 	"github.com/redislock/redislock/internal/script"
+	"github.com/redislock/redislock/internal/several"
 )
 
 // DeadlockError is the error of an obtain that has waited in a circle: those who hold what it wants wait, directly or over
@@ -101,7 +102,8 @@ type circleWatch struct {
 	timer  *time.Timer // starts the searches
 	look   deadlock.Look
 	waiter deadlock.Waiter
-	ticket atomic.Int64 // of the waiter; 0 before it stands in line
+	tries  *several.Tries // know their ticket; nil at one place
+	ticket atomic.Int64   // of the waiter at one place; 0 before it stands in line
 }
 
 // watchForCircle returns the ctx for the tries. If the caller holds something while it waits, a circle ends that.
@@ -109,7 +111,7 @@ func (o *obtaining) watchForCircle(ctx context.Context) context.Context {
 	if len(o.holds) == 0 {
 		return ctx
 	}
-	w := &circleWatch{around: ctx, look: o.client.glance}
+	w := &circleWatch{around: ctx, look: o.client.glance, tries: o.several}
 	w.waiter = deadlock.Waiter{Token: o.opt.Token, Limits: make(map[string]int, len(o.keys)), Holds: o.holds}
 	for i, key := range o.keys {
 		w.waiter.Limits[key] = 1
@@ -131,13 +133,9 @@ func (w *circleWatch) stop() {
 	}
 }
 
-// note notes the ticket of the obtain after a refused try.
+// note notes the ticket of the obtain at one place, after a refused try.
 func (w *circleWatch) note(o *obtaining) {
-	switch {
-	case w == nil:
-	case o.several != nil:
-		w.ticket.Store(o.several.Ticket())
-	default:
+	if w != nil && w.tries == nil {
 		w.ticket.Store(o.one.Waiter.LastTicket())
 	}
 }
@@ -176,6 +174,9 @@ func (w *circleWatch) watch() {
 func (w *circleWatch) search() *DeadlockError {
 	defer func() { _ = recover() }() // a hook has panicked; the tries call it as well
 	ticket := w.ticket.Load()
+	if w.tries != nil {
+		ticket = w.tries.Ticket()
+	}
 	if ticket == 0 {
 		return nil
 	}

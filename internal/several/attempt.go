@@ -171,6 +171,7 @@ func (t *Tries) settle(ctx context.Context, a *attempt) {
 			t.lock.mendSoon(a.number)
 		}
 	case a.vote != none:
+		t.agree()
 		t.stepBackAt(ctx, a)
 	}
 }
@@ -178,9 +179,7 @@ func (t *Tries) settle(ctx context.Context, a *attempt) {
 // stepBack gives back what the present round was granted, at all places. The caller holds t.mu.
 func (t *Tries) stepBack(ctx context.Context) {
 	t.verdict = undecided
-	if t.queue {
-		t.agree()
-	}
+	t.agree()
 	for _, a := range t.attempts {
 		if !a.busy {
 			t.stepBackAt(ctx, a)

@@ -234,6 +234,35 @@ var _ = spec.DescribeOn(spec.OnServer, "A circle", func(on *spec.Redis) {
 	}, on.Keys)
 })
 
+// The round has failed by then. So only its late answers give the waiter a ticket, and without one it does not search.
+var _ = spec.DescribeQuorum("a circle", func(on *spec.Quorum) {
+	It("ends even if the one that came last was answered late", func(ctx SpecContext) {
+		on.Warm(ctx)
+		limited, cancel := context.WithTimeout(ctx, 30*time.Second) // without a deadline, it would fail
+		DeferCleanup(cancel)
+		locks, queue, ttl := on.Connect(), &redislock.Options{Queue: true}, 20*time.Second
+		one, two := spec.Obtain(ctx, locks, ttl, queue, "one"), spec.Obtain(ctx, locks, ttl, queue, "two")
+		mine, stop := one.KeepAlive(limited)
+		DeferCleanup(stop)
+		theirs, stop := two.KeepAlive(limited)
+		DeferCleanup(stop)
+		first := spec.StartWaiter(theirs, locks, ttl, queue, "one")
+		Eventually(func() ([]redislock.Waiter, error) { return locks.Line(ctx, "one") }).Should(HaveLen(1))
+		on.Fail(len(on.Servers), (*spec.Server).Hang)
+		last := make(chan error, 1)
+		go func() {
+			_, err := locks.Obtain(mine, "two", ttl, queue)
+			last <- err
+		}()
+		time.Sleep(400 * time.Millisecond)
+		on.Fail(len(on.Servers), (*spec.Server).Restore)
+		Eventually(last).WithTimeout(8 * time.Second).Should(Receive(MatchError(redislock.ErrDeadlock)))
+		spec.Release(ctx, one)
+		spec.Release(ctx, first.Granted(), two)
+		Eventually(on.LeftKeys).WithArguments(ctx).Should(BeEmpty())
+	})
+})
+
 var _ = spec.DescribeQuorumOf(spec.OnServer, 3, "a circle", func(on *spec.Quorum) {
 	endCircles(false, false, func() *redislock.Client { return on.Connect() }, on.LeftKeys)
 })

@@ -11,7 +11,8 @@ import (
 // A waiter at several places is in the line of each place, with the same ticket everywhere. So all places agree who is
 // next, and two waiters do not split the places between them again and again. After a refused round, the waiter steps back
 // at each place: one script releases what the place has granted, and puts the waiter back into its line there. The common
-// ticket is the largest of those that the places gave in the first round. To make these alike, the waiter proposes one.
+// ticket is the largest of those that the places gave in the first round; if none has answered by its end, the one that the
+// first late answer gives. To make these alike, the waiter proposes one.
 
 // gather is how long a waiter that one server of a quorum has woken waits for messages of the others. A release reaches all
 // servers at about the same time. Across slots, different holders may release the keys one after the other.

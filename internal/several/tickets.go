@@ -36,9 +36,10 @@ func (s *ticketSet) drop(ticket int64) {
 	delete(s.taken, ticket)
 }
 
-// agree sets the common ticket, after the first round with a refusal. The caller holds t.mu.
+// agree sets the common ticket as soon as a place has put the waiter into its line, at the end of a round or when an answer
+// comes after that. The caller holds t.mu.
 func (t *Tries) agree() {
-	if t.ticket > 0 {
+	if t.ticket > 0 || !t.queue {
 		return
 	}
 	for _, a := range t.attempts {
@@ -51,7 +52,7 @@ func (t *Tries) agree() {
 	}
 }
 
-// Ticket returns the common ticket; 0 before the first refusal.
+// Ticket returns the common ticket; 0 before a place has put the waiter into its line.
 func (t *Tries) Ticket() int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()

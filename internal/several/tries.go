@@ -47,7 +47,7 @@ type Tries struct {
 	began    time.Time     // when the present round began
 	verdict  verdict       // on the present round
 	fastest  time.Duration // how long the first answer of the round took; 0 before
-	ticket   int64         // of the waiter in all lines, from tickets; 0 before the first refusal
+	ticket   int64         // of the waiter in all lines, from tickets; 0 before a place has given one
 	over     bool          // the obtain has ended
 	lock     *Lock         // that the obtain has made; nil before
 	panicked *panicked     // what a hook has panicked with; nil if none has
