@@ -67,7 +67,7 @@ var _ = Describe("The README", func() {
 	It("leads to recipes whose code an example runs", func() {
 		examples := spec.Read("example_recipes_test.go")
 		blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(spec.Read("docs/recipes.md"), -1)
-		Expect(blocks).To(HaveLen(7))
+		Expect(blocks).To(HaveLen(8))
 		for _, block := range blocks {
 			Expect(examples).To(ContainSubstring(block[1]))
 		}

@@ -286,6 +286,53 @@ func Example_atMostSoManyJobs() {
 	// two: <nil>
 }
 
+// transfer calls fn under the locks of two accounts. It learns of the second one only while it holds the first one. So two
+// transfers may wait for each other. Then the one that came last gives back its first lock, and begins again.
+func transfer(
+	ctx context.Context, locks *redislock.Client, from string, find func(context.Context) (to string, err error),
+	fn func(context.Context) error,
+) error {
+	inLine := &redislock.Options{Queue: true}
+	for {
+		err := locks.Do(ctx, []string{from}, 10*time.Second, inLine, func(ctx context.Context) error {
+			to, err := find(ctx)
+			if err != nil {
+				return err
+			}
+			return locks.Do(ctx, []string{to}, 10*time.Second, inLine, fn)
+		})
+		if !errors.Is(err, redislock.ErrDeadlock) {
+			return err
+		}
+	}
+}
+
+func Example_lockInsideLock() {
+	ctx, client := setUp()
+	locks := redislock.New(client)
+	defer locks.Close()
+	var first, all sync.WaitGroup
+	first.Add(2)
+	move := func(from, to string) {
+		meet := sync.OnceFunc(func() {
+			first.Done()
+			first.Wait() // both hold their first lock
+		})
+		find := func(context.Context) (string, error) {
+			meet()
+			return to, nil
+		}
+		err := transfer(ctx, locks, from, find, func(context.Context) error { return nil })
+		fmt.Println("done:", err)
+	}
+	all.Go(func() { move("account:1", "account:2") })
+	all.Go(func() { move("account:2", "account:1") })
+	all.Wait()
+	// Output:
+	// done: <nil>
+	// done: <nil>
+}
+
 // locker lets one of several instances of gocron run a job. Pass it to gocron.WithDistributedLocker.
 type locker struct {
 	locks *redislock.Client

@@ -248,16 +248,17 @@ var _ = spec.DescribeOnRedis("A Tracer", func(on *spec.Redis) {
 		})
 
 		It("gets Refreshed for renewals, with how much of the validity was left", func(ctx SpecContext) {
-			lock := spec.Obtain(ctx, locks, 1500*time.Millisecond, nil, keys...)
+			const ttl = 3 * time.Second // a busy machine may stand still for more than one
+			lock := spec.Obtain(ctx, locks, ttl, nil, keys...)
 			_, stop := lock.KeepAlive(ctx)
 			defer stop()
-			Eventually(func() int { return len(spec.EventsOf[redislock.Refreshed](seen)) }).WithTimeout(5 * time.Second).
-				Should(BeNumerically(">=", 2))
+			Eventually(func() int { return len(spec.EventsOf[redislock.Refreshed](seen)) }).WithTimeout(10*time.Second).
+				Should(BeNumerically(">=", 2), func() string { return fmt.Sprintf("%+v", spec.EventsOf[redislock.Lost](seen)) })
 			e := spec.EventsOf[redislock.Refreshed](seen)[0]
 			Expect(e.Keys).To(Equal(keys))
 			Expect(e.Renewal).To(BeTrue())
-			Expect(e.TTL).To(Equal(1500 * time.Millisecond))
-			Expect(e.Left).To(And(BeNumerically(">", 0), BeNumerically("<=", 1050*time.Millisecond)))
+			Expect(e.TTL).To(Equal(ttl))
+			Expect(e.Left).To(And(BeNumerically(">", 0), BeNumerically("<=", 7*ttl/10)))
 			Expect(e.Err).NotTo(HaveOccurred())
 		})
 

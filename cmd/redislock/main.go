@@ -23,6 +23,7 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/release"
 	"github.com/redislock/redislock/cmd/redislock/internal/renew"
 	"github.com/redislock/redislock/cmd/redislock/internal/run"
+	"github.com/redislock/redislock/cmd/redislock/internal/serve"
 	"github.com/redislock/redislock/cmd/redislock/internal/tree"
 	"github.com/redislock/redislock/cmd/redislock/internal/ttl"
 	"github.com/redislock/redislock/cmd/redislock/internal/wait"
@@ -70,7 +71,7 @@ func newRootCommand(env *cli.Env) *cobra.Command {
 	root.AddCommand(
 		run.New(target), inspect.New(target), tree.New(target), ttl.New(target), wait.New(target), acquire.New(target),
 		renew.New(target), release.New(target), demo.New(target), ls.New(target), doctor.New(target), guard.New(target),
-		cli.NewExitCodesTopic(), connect.NewAddressesTopic(),
+		serve.New(target), cli.NewExitCodesTopic(), connect.NewAddressesTopic(),
 	)
 	refuseUnknownTopics(root)
 	return root

@@ -18,8 +18,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/clitest"
-	"github.com/redislock/redislock/cmd/redislock/internal/show"
 	"github.com/redislock/redislock/internal/testing/redistest"
+	"github.com/redislock/redislock/internal/words"
 )
 
 func TestAcquire(t *testing.T) { clitest.RunSpecs(t, "acquire") }
@@ -100,8 +100,8 @@ var _ = Describe("acquire", func() {
 		Expect(fields.PID).To(Equal(os.Getpid()))
 		Expect(fields.User).To(Equal("alice"))
 		Expect(fields.Since).To(BeTemporally("~", time.Now(), 2*time.Second))
-		shown, _ := show.Fields(metadata)
-		Expect(show.Value(shown, "command")).To(BeEmpty())
+		shown, _ := words.Fields(metadata)
+		Expect(words.Value(shown, "command")).To(BeEmpty())
 	})
 
 	It("waits in line, says who is in the way, and ends with the code for a conflict", func() {

@@ -16,6 +16,7 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/scan"
 	"github.com/redislock/redislock/cmd/redislock/internal/screen"
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
+	"github.com/redislock/redislock/internal/words"
 )
 
 // Look finds rows in an order of those that Run was given.
@@ -29,7 +30,7 @@ func Run(ctx context.Context, s *connect.Session, every time.Duration, orders []
 	complaints := make(chan string, 1)
 	back := s.ReportTo(func(text string) {
 		select {
-		case complaints <- term.Printable(text):
+		case complaints <- words.Printable(text):
 		default: // one is enough for one line
 		}
 	})

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
+	"github.com/redislock/redislock/internal/words"
 )
 
 // Env is the environment of the program.
@@ -60,7 +61,7 @@ func (e *Env) Complain(err error) {
 }
 
 // Complaint returns the line on stderr for the text of an error.
-func Complaint(text string) string { return "redislock: " + term.Printable(text) + "\n" }
+func Complaint(text string) string { return "redislock: " + words.Printable(text) + "\n" }
 
 // Agrees asks a question on stderr, and reports whether the answer is yes. The end of ctx is no.
 func (e *Env) Agrees(ctx context.Context, question string) bool {

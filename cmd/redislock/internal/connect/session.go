@@ -4,15 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"slices"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
+	"github.com/redislock/redislock/internal/survey"
 )
 
 // Session is a connection to Redis for a command that asks something and ends.
@@ -95,24 +93,33 @@ func (t *Target) Refusal(err error) error {
 // Masters returns a client for each server that has keys: all masters of a Cluster, or the servers of a quorum that answer
 // now, of which there must be a majority.
 func Masters(ctx context.Context, client redis.UniversalClient) ([]*redis.Client, error) {
-	switch client := client.(type) {
-	case *redis.Client:
-		return []*redis.Client{client}, nil
-	case *Quorum:
-		return client.answering(ctx, straggler)
-	case *redis.ClusterClient:
-		var mu sync.Mutex // protects all
-		var all []*redis.Client
-		err := client.ForEachMaster(ctx, func(_ context.Context, master *redis.Client) error {
-			mu.Lock()
-			defer mu.Unlock()
+	if q, isQuorum := client.(*Quorum); isQuorum {
+		return q.answering(ctx, straggler)
+	}
+	masters, err := survey.MastersOf(ctx, client)
+	all := make([]*redis.Client, len(masters))
+	for i, master := range masters {
+		all[i] = master.(*redis.Client) // connect returns no other client
+	}
+	return all, err
+}
+
+// Survey returns what looks through all keys.
+func (s *Session) Survey() *survey.Redis {
+	r := &survey.Redis{Locks: s.Locks}
+	r.Masters = func(ctx context.Context) (all []redis.UniversalClient, err error) {
+		masters, err := Masters(ctx, s.Client)
+		for _, master := range masters {
 			all = append(all, master)
-			return nil
-		})
-		slices.SortFunc(all, func(a, b *redis.Client) int { return strings.Compare(a.Options().Addr, b.Options().Addr) })
+		}
 		return all, err
 	}
-	panic("connect returns no other client")
+	if q, isQuorum := s.Client.(*Quorum); isQuorum {
+		r.Quorum = len(q.All)
+	} else {
+		r.Client = s.Client
+	}
+	return r
 }
 
 // neighborPatience bounds a connection to a neighbor, and each answer. Often it cannot be reached from here.

@@ -19,6 +19,7 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/locking"
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
+	"github.com/redislock/redislock/internal/words"
 )
 
 //go:embed help.txt
@@ -184,10 +185,10 @@ func printFindings(target *connect.Target, findings []finding, asJSON bool) erro
 		if f.Why != "" {
 			text += ": " + f.Why
 		}
-		t.Add(verdicts[f.Status].name, f.Server, f.Check, term.Printable(text))
+		t.Add(verdicts[f.Status].name, f.Server, f.Check, words.Printable(text))
 		t.Rows[len(t.Rows)-1][0].Colour = verdicts[f.Status].colour
 		if f.Do != "" {
-			t.Add("", "", "", "→ "+term.Printable(f.Do))
+			t.Add("", "", "", "→ "+words.Printable(f.Do))
 		}
 	}
 	if !slices.ContainsFunc(findings, func(f finding) bool { return f.Server != "" }) {

@@ -11,10 +11,9 @@ import (
 
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/cmd/redislock/internal/marker"
-	"github.com/redislock/redislock/cmd/redislock/internal/scan"
-	"github.com/redislock/redislock/cmd/redislock/internal/show"
-	"github.com/redislock/redislock/cmd/redislock/internal/term"
 	"github.com/redislock/redislock/internal/keyname"
+	"github.com/redislock/redislock/internal/survey"
+	"github.com/redislock/redislock/internal/words"
 )
 
 const (
@@ -55,7 +54,7 @@ func (d *doctor) guard(ctx context.Context, server *redis.Client, f facts) []fin
 
 // guardState says what the guard does now.
 func guardState(m marker.Marker, d *doctor) finding {
-	closes := show.Duration(m.Grace)
+	closes := words.Duration(m.Grace)
 	switch m.State() {
 	case marker.Unknown:
 		return isBad.says("this user does not see the master_replid in INFO replication",
@@ -69,7 +68,7 @@ func guardState(m marker.Marker, d *doctor) finding {
 			"Redis may have forgotten locks: the next lock closes the guard for "+closes,
 			"wait; or, if it has kept all its data, run redislock guard open")
 	case marker.Closed:
-		return isWarning.says("closed for another "+show.Duration(m.Left),
+		return isWarning.says("closed for another "+words.Duration(m.Left),
 			"Redis may have forgotten locks, and grants none until then",
 			"wait; or, if it has kept all its data, run redislock guard open")
 	}
@@ -124,12 +123,13 @@ func (d *doctor) longLocks(ctx context.Context, server *redis.Client, limit time
 	seen, long, key := 0, 0, ""
 	locks := redislock.New(server)
 	defer func() { _ = locks.Close() }()
-	s := scan.Scan{Client: server, Locks: locks, Found: func(s show.Status) error {
+	here := survey.Of(locks, server)
+	s := survey.Scan{Redis: here, Found: func(s survey.Status) error {
 		if seen++; s.TTL > limit {
 			long, key = long+1, s.Key
 		}
 		if seen == scanLimit {
-			return scan.ErrEnough
+			return survey.ErrEnough
 		}
 		return nil
 	}}
@@ -137,7 +137,7 @@ func (d *doctor) longLocks(ctx context.Context, server *redis.Client, limit time
 	const why = "the guard opens before such a lock ends, so a second holder can get it after Redis has forgotten it"
 	switch {
 	case long > 0:
-		return isBad.says(fmt.Sprintf("%d of %d locks last longer than %v, such as %s", long, seen, limit, term.Escape(key)), why,
+		return isBad.says(fmt.Sprintf("%d of %d locks last longer than %v, such as %s", long, seen, limit, words.Escape(key)), why,
 			"lock with a guard in all programs, with the same maxTTL; raise it if they need such locks")
 	case err != nil && ctx.Err() == nil:
 		return isUnknown.says("the keys cannot be listed ("+plainly(err)+")",

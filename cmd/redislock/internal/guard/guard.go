@@ -17,6 +17,7 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/marker"
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
+	"github.com/redislock/redislock/internal/words"
 )
 
 //go:embed help.txt
@@ -110,12 +111,12 @@ func showGuards(ctx context.Context, target *connect.Target, asJSON bool) error 
 			state = "?"
 		}
 		if g.Left > 0 && g.State() == marker.Closed {
-			left = show.Duration(g.Left)
+			left = words.Duration(g.Left)
 		}
 		if g.Grace > 0 {
-			grace, maxTTL, deposed = show.Duration(g.Grace), show.Duration(g.MaxTTL()), show.Duration(g.Deposed)
+			grace, maxTTL, deposed = words.Duration(g.Grace), words.Duration(g.MaxTTL()), words.Duration(g.Deposed)
 		}
-		t.Add(term.Escape(g.name), state, left, grace, maxTTL, deposed, short(g.Term), term.Printable(g.words()))
+		t.Add(words.Escape(g.name), state, left, grace, maxTTL, deposed, short(g.Term), words.Printable(g.words()))
 	}
 	if asJSON {
 		return result
@@ -137,7 +138,7 @@ func (g at) words() string {
 		return "Redis may have forgotten locks: it grants none until the guard opens, and holders put theirs back"
 	case g.State() == marker.Closing:
 		return fmt.Sprintf("the server is in the term %s: the next lock closes the guard for %s", short(g.Now),
-			show.Duration(g.Grace))
+			words.Duration(g.Grace))
 	case g.State() == marker.Replica:
 		return "a replica grants no locks; it shows the marker of its master"
 	case g.State() == marker.Unknown:
@@ -203,7 +204,7 @@ func openGuards(ctx context.Context, target *connect.Target, servers []string, y
 	all = slices.DeleteFunc(all, func(g at) bool {
 		done := g.wrong == nil && g.State() == marker.Open && g.raised(target.Guard) == g.Lengths
 		if done {
-			fmt.Fprintf(target.Stdout, "%s: the guard is open already\n", term.Escape(g.name))
+			fmt.Fprintf(target.Stdout, "%s: the guard is open already\n", words.Escape(g.name))
 		}
 		return done
 	})
@@ -215,7 +216,7 @@ func openGuards(ctx context.Context, target *connect.Target, servers []string, y
 			return err
 		}
 		if !yes {
-			fmt.Fprintf(target.Stderr, "%s: the guard is %s\n", term.Escape(g.name), g.plan(target.Guard))
+			fmt.Fprintf(target.Stderr, "%s: the guard is %s\n", words.Escape(g.name), g.plan(target.Guard))
 		}
 	}
 	const warning = "If one of these servers has forgotten a lock that somebody holds, " +
@@ -233,7 +234,7 @@ func openGuards(ctx context.Context, target *connect.Target, servers []string, y
 		case err != nil:
 			failed = cli.Unavailablef("the guard of %s was not opened: %w", g.name, err)
 		default:
-			fmt.Fprintf(target.Stdout, "%s: the guard is open\n", term.Escape(g.name))
+			fmt.Fprintf(target.Stdout, "%s: the guard is open\n", words.Escape(g.name))
 			continue
 		}
 		target.Complain(failed)
@@ -290,13 +291,13 @@ func (g at) plan(flags connect.Guard) string {
 	case marker.None:
 		now = "not there yet: no program with a guard has locked here"
 	case marker.Closed:
-		now = "closed for another " + show.Duration(g.Left)
+		now = "closed for another " + words.Duration(g.Left)
 	case marker.Closing:
 		now = fmt.Sprintf("of the term %s, and the server is in the term %s", short(g.Term), short(g.Now))
 	}
 	will := g.raised(flags)
-	return fmt.Sprintf("%s; from now on it closes for %s: maxTTL %s, deposed %s", now, show.Duration(will.Grace),
-		show.Duration(will.MaxTTL()), show.Duration(will.Deposed))
+	return fmt.Sprintf("%s; from now on it closes for %s: maxTTL %s, deposed %s", now, words.Duration(will.Grace),
+		words.Duration(will.MaxTTL()), words.Duration(will.Deposed))
 }
 
 // open opens the guard as it was seen. If nobody was asked, it may have changed since, as by a lock that has noticed the new

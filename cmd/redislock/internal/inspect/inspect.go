@@ -15,6 +15,8 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 	"github.com/redislock/redislock/cmd/redislock/internal/scan"
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
+	"github.com/redislock/redislock/internal/survey"
+	"github.com/redislock/redislock/internal/words"
 )
 
 //go:embed help.txt
@@ -88,10 +90,10 @@ func inspectedJSON(s redislock.Status, line []redislock.Waiter) any {
 
 		Processes []process `json:"processes,omitempty"`
 		Line      []waiter  `json:"line,omitempty"`
-	}{StatusJSON: show.Status{Status: s}.JSON()}
+	}{StatusJSON: show.JSONOf(survey.Status{Status: s})}
 	for _, p := range show.ByProcess(line) {
 		found := process{Process: p.Name, Metadata: p.Metadata, Waiters: p.Waiters, Late: p.Late, Since: p.Since.UTC()}
-		if _, ok := show.Fields(p.Metadata); ok {
+		if _, ok := words.Fields(p.Metadata); ok {
 			found.Fields = json.RawMessage(p.Metadata)
 		}
 		inspected.Processes = append(inspected.Processes, found)

@@ -16,7 +16,7 @@ import (
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
-	"github.com/redislock/redislock/cmd/redislock/internal/show"
+	"github.com/redislock/redislock/internal/words"
 )
 
 // Flags are the flags of a command that acquires locks.
@@ -77,7 +77,7 @@ func CheckTTL(ttl time.Duration, long bool) error {
 		return cli.Usagef("--ttl %v is under %v", ttl, LeastTTL)
 	case ttl > longTTL && !long:
 		return cli.Usagef("--ttl %s is more than a day: if the holder dies, nobody else gets the lock for so long; "+
-			"add --long if you want that", show.Duration(ttl))
+			"add --long if you want that", words.Duration(ttl))
 	}
 	return nil
 }
@@ -86,7 +86,7 @@ func CheckTTL(ttl time.Duration, long bool) error {
 func (f *Flags) CheckLong(flag string, d time.Duration) error {
 	if d > longTTL && !f.long {
 		return cli.Usagef("--%s %s is more than a day, in which nobody else gets the lock; add --long if you want that",
-			flag, show.Duration(d))
+			flag, words.Duration(d))
 	}
 	return nil
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
-	"github.com/redislock/redislock/cmd/redislock/internal/term"
 	"github.com/redislock/redislock/internal/keyname"
+	"github.com/redislock/redislock/internal/words"
 )
 
 // ForceQuestion is the question below the Facts of a Force.
@@ -80,7 +80,7 @@ func (f *Force) withoutEmpty(ctx context.Context, all []redislock.Status) (rest 
 			rest = append(rest, status)
 			continue
 		}
-		f.Done = append(f.Done, fmt.Sprintf("released %s, which nobody held", term.Escape(status.Key)))
+		f.Done = append(f.Done, fmt.Sprintf("released %s, which nobody held", words.Escape(status.Key)))
 	}
 	return rest, nil
 }
@@ -91,7 +91,7 @@ func (f *Force) choose(statuses []redislock.Status, closed, lax bool) error {
 	for _, status := range statuses {
 		switch {
 		case status.TTL == 0 && !closed:
-			f.Done = append(f.Done, term.Escape(status.Key)+" is free")
+			f.Done = append(f.Done, words.Escape(status.Key)+" is free")
 			continue
 		case status.TTL == 0, status.HolderCount > 0: // no other string is like that of a shared key
 		case status.Token == "":
@@ -111,7 +111,7 @@ func (f *Force) choose(statuses []redislock.Status, closed, lax bool) error {
 // Facts says who holds each key.
 func (f *Force) Facts() (lines []string) {
 	for _, status := range f.Held {
-		lines = append(lines, fmt.Sprintf("%s is %s", term.Escape(status.Key), holder(status)))
+		lines = append(lines, fmt.Sprintf("%s is %s", words.Escape(status.Key), holder(status)))
 	}
 	return lines
 }
@@ -119,14 +119,14 @@ func (f *Force) Facts() (lines []string) {
 // Release releases one of Held, and says so. Its error can be printed.
 func (f *Force) Release(ctx context.Context, i int) (done string, err error) {
 	status, released := f.Held[i], 0
-	key := term.Escape(status.Key)
+	key := words.Escape(status.Key)
 	for _, token := range f.tokens[i] {
 		switch taken, err := ReleaseByForce(ctx, f.session, status.Key, token, f.session.Complain); {
 		case errors.Is(err, redislock.ErrLockNotHeld): // its hold has ended meanwhile
 		case err != nil:
 			return "", ExplainRelease(f.session, err)
 		case taken > 0: // from all of them
-			return fmt.Sprintf("took %s until the guard opens in %s; it was %s", key, show.Duration(taken), holder(status)), nil
+			return fmt.Sprintf("took %s until the guard opens in %s; it was %s", key, words.Duration(taken), holder(status)), nil
 		default:
 			released++
 		}

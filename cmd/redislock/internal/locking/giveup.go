@@ -15,6 +15,7 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
+	"github.com/redislock/redislock/internal/words"
 )
 
 // ReleaseLimit is how long a command that ends keeps trying to release its locks: long enough for a restart, or for a
@@ -176,7 +177,7 @@ func ClockTime(t time.Time) string {
 	if t.Sub(now) >= 12*time.Hour {
 		layout = time.DateTime
 	}
-	return fmt.Sprintf("%s (in %s)", t.Local().Format(layout), show.Duration(t.Sub(now).Round(time.Second/10)))
+	return fmt.Sprintf("%s (in %s)", t.Local().Format(layout), words.Duration(t.Sub(now).Round(time.Second/10)))
 }
 
 // Plainly returns an error of Redis without the operation and the keys, which the caller names.

@@ -13,7 +13,7 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 	"github.com/redislock/redislock/cmd/redislock/internal/screen"
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
-	"github.com/redislock/redislock/cmd/redislock/internal/term"
+	"github.com/redislock/redislock/internal/words"
 )
 
 // liveLine shows what is in the way in one line of a terminal, which is redrawn until the wait ends.
@@ -86,14 +86,14 @@ func (l *liveLine) text() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	text := "redislock: waiting " + show.Seconds(now.Sub(l.began))
+	text := "redislock: waiting " + words.Seconds(now.Sub(l.began))
 	if l.seen.Position > 0 {
 		text += fmt.Sprintf(", number %d in line", l.seen.Position)
 	}
 	parts := []string{text}
 	if l.away != nil {
 		why := l.patience.Unreachable(context.Background(), l.target, l.away)
-		parts = append(parts, term.Printable(why.Error()))
+		parts = append(parts, words.Printable(why.Error()))
 	}
 	for _, e := range l.seen.Blocked {
 		if passed := now.Sub(l.at); e.Closed > 0 {

@@ -11,6 +11,7 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
+	"github.com/redislock/redislock/internal/words"
 )
 
 // Obstacles are what keeps a command waiting.
@@ -49,7 +50,7 @@ func (p *Patience) NewTeller(target *connect.Target) Teller {
 	m.fail = func(err error) { p.complain(target, err) }
 	if m.say == nil {
 		m.say = func(e *redislock.RefusedError) {
-			what := "waiting for " + term.Escape(e.Key)
+			what := "waiting for " + words.Escape(e.Key)
 			if e.Closed > 0 {
 				what = "waiting"
 			}
@@ -61,7 +62,7 @@ func (p *Patience) NewTeller(target *connect.Target) Teller {
 }
 
 func acquiredAfter(wait time.Duration) error {
-	return fmt.Errorf("acquired after %s", show.Duration(wait))
+	return fmt.Errorf("acquired after %s", words.Duration(wait))
 }
 
 // silent is the Teller of a command that says nothing.

@@ -12,6 +12,8 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
+	"github.com/redislock/redislock/internal/survey"
+	"github.com/redislock/redislock/internal/words"
 )
 
 type format int
@@ -52,10 +54,10 @@ var columns = []term.Column{
 var wideColumns = []term.Column{{Name: "TOKEN"}, {Name: "METADATA"}}
 
 // valueOf returns what a column or a template shows of a lock, safe to print; "" if that is unknown.
-func valueOf(s show.Status, o show.Owner, name string) string {
+func valueOf(s survey.Status, o show.Owner, name string) string {
 	switch name {
 	case "key":
-		return term.Escape(s.Key)
+		return words.Escape(s.Key)
 	case "holder":
 		if split := show.Split(s.Status); split != "" {
 			return split
@@ -76,7 +78,7 @@ func valueOf(s show.Status, o show.Owner, name string) string {
 		if o.Since.IsZero() {
 			return ""
 		}
-		return show.Duration(max(time.Since(o.Since), 0))
+		return words.Duration(max(time.Since(o.Since), 0))
 	case "ttl":
 		if s.TTL == 0 { // no majority holds it
 			return ""
@@ -91,21 +93,21 @@ func valueOf(s show.Status, o show.Owner, name string) string {
 		return fmt.Sprint(s.Waiters)
 	case "token":
 		if s.Cut && s.Metadata == "" {
-			return term.Escape(s.Token) + "…"
+			return words.Escape(s.Token) + "…"
 		}
-		return term.Escape(s.Token)
+		return words.Escape(s.Token)
 	case "metadata":
 		if s.Cut && s.Metadata != "" {
-			return show.Metadata(s.Metadata) + "…"
+			return words.Metadata(s.Metadata) + "…"
 		}
-		return show.Metadata(s.Metadata)
+		return words.Metadata(s.Metadata)
 	}
-	fields, _ := show.Fields(s.Metadata)
-	return term.Escape(show.Value(fields, strings.TrimPrefix(name, "fields.")))
+	fields, _ := words.Fields(s.Metadata)
+	return words.Escape(words.Value(fields, strings.TrimPrefix(name, "fields.")))
 }
 
 // ownerOf returns what the metadata tells of the one holder of a lock; nothing if it has several.
-func ownerOf(s show.Status) show.Owner {
+func ownerOf(s survey.Status) show.Owner {
 	if s.HolderCount > 1 {
 		return show.Owner{}
 	}
@@ -132,12 +134,12 @@ func checkTemplate(text string) error {
 }
 
 // print prints locks in their format. JSON contains the time at, which may be "".
-func (l *lister) print(out io.Writer, s term.Screen, all []show.Status, at string) error {
+func (l *lister) print(out io.Writer, s term.Screen, all []survey.Status, at string) error {
 	switch l.opt.format {
 	case asJSON, asJSONLines:
 		objects := make([]show.StatusJSON, len(all))
 		for i, status := range all {
-			objects[i] = status.JSON()
+			objects[i] = show.JSONOf(status)
 			objects[i].At = at
 			if l.opt.format == asJSONLines {
 				if err := show.WriteJSON(out, objects[i]); err != nil {
@@ -166,7 +168,7 @@ func (l *lister) print(out io.Writer, s term.Screen, all []show.Status, at strin
 	return l.table(all).Write(out, s, !l.opt.noHeader)
 }
 
-func (l *lister) table(all []show.Status) *term.Table {
+func (l *lister) table(all []survey.Status) *term.Table {
 	t := &term.Table{Columns: columns}
 	if l.opt.wide {
 		t.Columns = slices.Concat(columns, wideColumns)

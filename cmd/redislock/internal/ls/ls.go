@@ -19,13 +19,14 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/scan"
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
+	"github.com/redislock/redislock/internal/survey"
 )
 
 //go:embed help.txt
 var help string
 
 type lsOptions struct {
-	filter               scan.Filter
+	filter               survey.Filter
 	sort                 string // "" for the first that are found, by key
 	limit                int
 	limited              bool // by the user
@@ -118,7 +119,7 @@ type lister struct {
 	*connect.Session
 
 	opt  lsOptions
-	scan scan.Scan
+	scan survey.Scan
 }
 
 func runLs(ctx context.Context, target *connect.Target, pattern string, opt lsOptions) error {
@@ -127,7 +128,7 @@ func runLs(ctx context.Context, target *connect.Target, pattern string, opt lsOp
 		return err
 	}
 	defer s.Close()
-	l := &lister{Session: s, opt: opt, scan: scan.Scan{Client: s.Client, Locks: s.Locks, Pattern: pattern, Filter: opt.filter}}
+	l := &lister{Session: s, opt: opt, scan: survey.Scan{Redis: s.Survey(), Pattern: pattern, Filter: opt.filter}}
 	if opt.watch > 0 {
 		return l.watch(ctx)
 	}
@@ -171,12 +172,12 @@ func (l *lister) once(ctx context.Context) (shown, left int, err error) {
 }
 
 func (l *lister) stream(ctx context.Context) (shown, left int, err error) {
-	err = l.search(ctx, func(s show.Status) error {
-		if err := l.print(l.Stdout, term.Screen{}, []show.Status{s}, ""); err != nil {
+	err = l.search(ctx, func(s survey.Status) error {
+		if err := l.print(l.Stdout, term.Screen{}, []survey.Status{s}, ""); err != nil {
 			return err
 		}
 		if shown++; shown == l.opt.limit {
-			return scan.ErrEnough
+			return survey.ErrEnough
 		}
 		return nil
 	})
@@ -194,10 +195,10 @@ func (l *lister) look(ctx context.Context, name string) (*collection, error) {
 }
 
 // search runs the scan, and calls found for each lock.
-func (l *lister) search(ctx context.Context, found func(show.Status) error) error {
+func (l *lister) search(ctx context.Context, found func(survey.Status) error) error {
 	var unshown error
 	l.scan.Unreadable, l.scan.Why = 0, nil
-	l.scan.Found = func(s show.Status) error {
+	l.scan.Found = func(s survey.Status) error {
 		unshown = found(s)
 		return unshown
 	}
@@ -212,17 +213,17 @@ func (l *lister) search(ctx context.Context, found func(show.Status) error) erro
 }
 
 // orders are the ways to sort. A lock that does not say what it is sorted by comes last.
-var orders = map[string]func(a, b show.Status) int{
+var orders = map[string]func(a, b survey.Status) int{
 	"key": byKey,
-	"ttl": func(a, b show.Status) int {
+	"ttl": func(a, b survey.Status) int {
 		return cmp.Or(last(a.TTL < 0, b.TTL < 0), cmp.Compare(a.TTL, b.TTL), byKey(a, b))
 	},
-	"age": func(a, b show.Status) int {
+	"age": func(a, b survey.Status) int {
 		since, since2 := show.OwnerOf(a.Metadata).Since, show.OwnerOf(b.Metadata).Since
 		return cmp.Or(last(since.IsZero(), since2.IsZero()), since.Compare(since2), byKey(a, b))
 	},
-	"line": func(a, b show.Status) int { return cmp.Or(cmp.Compare(b.Waiters, a.Waiters), byKey(a, b)) },
-	"holder": func(a, b show.Status) int {
+	"line": func(a, b survey.Status) int { return cmp.Or(cmp.Compare(b.Waiters, a.Waiters), byKey(a, b)) },
+	"holder": func(a, b survey.Status) int {
 		who, who2 := show.OwnerOf(a.Metadata).Who, show.OwnerOf(b.Metadata).Who
 		return cmp.Or(last(who == "", who2 == ""), strings.Compare(who, who2), byKey(a, b))
 	},
@@ -230,7 +231,7 @@ var orders = map[string]func(a, b show.Status) int{
 }
 
 // orderOf returns the order of a name in orders, or its reverse if a minus precedes the name. "none" has no reverse.
-func orderOf(name string) (order func(a, b show.Status) int, known bool) {
+func orderOf(name string) (order func(a, b survey.Status) int, known bool) {
 	name, reversed := strings.CutPrefix(cmp.Or(name, "key"), "-")
 	forward, known := orders[name]
 	if !reversed {
@@ -239,10 +240,10 @@ func orderOf(name string) (order func(a, b show.Status) int, known bool) {
 	if forward == nil {
 		return nil, false
 	}
-	return func(a, b show.Status) int { return forward(b, a) }, true
+	return func(a, b survey.Status) int { return forward(b, a) }, true
 }
 
-func byKey(a, b show.Status) int { return strings.Compare(a.Key, b.Key) }
+func byKey(a, b survey.Status) int { return strings.Compare(a.Key, b.Key) }
 
 // last compares so that what is true comes last.
 func last(a, b bool) int {
@@ -257,17 +258,17 @@ func last(a, b bool) int {
 
 // collection keeps the first few of any number of statuses, in an order.
 type collection struct {
-	order func(a, b show.Status) int // nil for the order in which they came
-	limit int                        // 0 for none
-	first bool                       // the first that come are enough
+	order func(a, b survey.Status) int // nil for the order in which they came
+	limit int                          // 0 for none
+	first bool                         // the first that come are enough
 
-	kept    []show.Status
+	kept    []survey.Status
 	seen    map[string]bool // keys that are kept: SCAN may return a key twice
 	dropped int             // how many more there were
 }
 
-// add keeps a status. It returns scan.ErrEnough if no more are needed.
-func (c *collection) add(s show.Status) error {
+// add keeps a status. It returns survey.ErrEnough if no more are needed.
+func (c *collection) add(s survey.Status) error {
 	if c.seen[s.Key] {
 		return nil
 	}
@@ -275,7 +276,7 @@ func (c *collection) add(s show.Status) error {
 	c.kept = append(c.kept, s)
 	switch {
 	case c.limit > 0 && c.first && len(c.kept) == c.limit:
-		return scan.ErrEnough
+		return survey.ErrEnough
 	case c.limit > 0 && len(c.kept) >= 2*c.limit+100:
 		c.settle()
 	}

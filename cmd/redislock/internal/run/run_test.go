@@ -21,8 +21,8 @@ import (
 
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/cmd/redislock/internal/clitest"
-	"github.com/redislock/redislock/cmd/redislock/internal/show"
 	"github.com/redislock/redislock/internal/testing/redistest"
+	"github.com/redislock/redislock/internal/words"
 )
 
 func TestRun(t *testing.T) { clitest.RunSpecs(t, "run") }
@@ -247,8 +247,8 @@ var _ = Describe("redislock run", func() {
 			Expect(lock.Release(ctx)).To(Succeed())
 			Eventually(session).Should(gexec.Exit(0))
 			_, metadata, _ := strings.Cut(clitest.Stdout(session), " ")
-			fields, _ := show.Fields(metadata)
-			since, err := time.Parse(time.RFC3339Nano, show.Value(fields, "since"))
+			fields, _ := words.Fields(metadata)
+			since, err := time.Parse(time.RFC3339Nano, words.Value(fields, "since"))
 			Expect(err).NotTo(HaveOccurred())
 			Expect(since).To(BeTemporally(">=", granted.Truncate(time.Millisecond)))
 			var names []string

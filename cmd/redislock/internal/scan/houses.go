@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock/internal/keyname"
+	"github.com/redislock/redislock/internal/survey"
 )
 
 // Houses says what is wrong with the shared keys of a server and their houses.
@@ -16,6 +17,9 @@ type Houses struct {
 	Keys  int      // how many shared keys it has, as far as it was looked through
 	Whole bool     // all keys were looked at in time
 }
+
+// scanCount is how many keys a SCAN looks at.
+const scanCount = 500
 
 // LookAtHouses looks through all keys of a server for shared ones and their houses, and ends after a time at the latest.
 func LookAtHouses(ctx context.Context, server *redis.Client, limit time.Duration) (h Houses, err error) {
@@ -54,7 +58,7 @@ func LookAtHouses(ctx context.Context, server *redis.Client, limit time.Duration
 // houses notes which houses have no key.
 func (h *Houses) houses(ctx context.Context, server *redis.Client, houses []string) error {
 	for _, house := range houses {
-		key := keyBeside(house, keyname.HouseSuffix, keyname.HouseOf)
+		key := survey.KeyBeside(house, keyname.HouseSuffix, keyname.HouseOf)
 		if key == "" {
 			continue
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
+	"github.com/redislock/redislock/internal/survey"
 )
 
 // Inspect returns all that is known of keys. Its errors can be printed.
@@ -19,7 +20,7 @@ func Inspect(ctx context.Context, s *connect.Session, keys []string) (all []show
 		now = time.Now()
 	}
 	for _, status := range statuses {
-		d := show.Details{Status: show.Read(status), Now: now}
+		d := show.Details{Status: survey.Read(status), Now: now}
 		if d.Line, err = s.Line(ctx, status); err != nil {
 			return nil, err
 		}

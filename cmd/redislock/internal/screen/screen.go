@@ -11,6 +11,7 @@ import (
 
 	"github.com/redislock/redislock/cmd/redislock/internal/job"
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
+	"github.com/redislock/redislock/internal/words"
 )
 
 // escTime is how long the bytes of one key may be apart. Over a slow network, they may come one by one. Only after that time
@@ -233,5 +234,5 @@ func (b *browser) answer(yes bool) {
 }
 
 func oneLine(err error) string {
-	return term.Printable(strings.ReplaceAll(strings.TrimPrefix(err.Error(), "redislock: "), "\n", ": "))
+	return words.Printable(strings.ReplaceAll(strings.TrimPrefix(err.Error(), "redislock: "), "\n", ": "))
 }

@@ -8,6 +8,7 @@ import (
 	"unicode"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
+	"github.com/redislock/redislock/internal/words"
 )
 
 const (
@@ -193,7 +194,7 @@ func (b *browser) status() string {
 	}
 	at := fmt.Sprintf("%d of %d", min(b.list.selected+1, len(b.list.shown)), len(b.list.shown))
 	if b.list.filter != "" {
-		at += " with " + term.Escape(b.list.filter)
+		at += " with " + words.Escape(b.list.filter)
 	}
 	return at + strings.Repeat(" ", 3) + listHints
 }

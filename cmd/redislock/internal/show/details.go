@@ -6,19 +6,20 @@ import (
 
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
+	"github.com/redislock/redislock/internal/words"
 )
 
 // sayMetadata says what the one holder of a lock has left.
 func sayMetadata(say func(what, text string), metadata string) {
-	if fields, ok := Fields(metadata); ok {
+	if fields, ok := words.Fields(metadata); ok {
 		for _, f := range fields {
-			say(term.Escape(f.Name), term.Escape(f.Value))
+			say(words.Escape(f.Name), words.Escape(f.Value))
 		}
 	} else if metadata != "" {
-		say("metadata", term.Escape(metadata))
+		say("metadata", words.Escape(metadata))
 	}
 	if since := OwnerOf(metadata).Since; !since.IsZero() {
-		say("held", "for "+Duration(max(time.Since(since), 0)))
+		say("held", "for "+words.Duration(max(time.Since(since), 0)))
 	}
 }
 
@@ -44,7 +45,7 @@ type Details struct {
 }
 
 // Name returns the line above the table.
-func (d Details) Name(s term.Screen) string { return s.Paint(term.Bold, term.Escape(d.Status.Key)) }
+func (d Details) Name(s term.Screen) string { return s.Paint(term.Bold, words.Escape(d.Status.Key)) }
 
 // Table returns what is known of the key and its line.
 func (d Details) Table() *term.Table {
@@ -64,7 +65,7 @@ func (d Details) Table() *term.Table {
 		say("taken", "by something that is not a lock")
 		sayMetadata(say, s.Metadata)
 	default:
-		say("token", term.Escape(s.Token))
+		say("token", words.Escape(s.Token))
 		sayMetadata(say, s.Metadata)
 	}
 	if s.TTL != 0 {
@@ -78,7 +79,7 @@ func (d Details) Table() *term.Table {
 		case place.Token == "":
 			held = "taken by something that is not a lock"
 		default:
-			held = term.Escape(place.Token) + ", " + TTL(place.TTL) + " left"
+			held = words.Escape(place.Token) + ", " + TTL(place.TTL) + " left"
 		}
 		say(what, place.Server+": "+held)
 		what = ""
@@ -90,7 +91,7 @@ func (d Details) Table() *term.Table {
 		if len(waiting) > 1 {
 			count += fmt.Sprintf(" from %d processes", len(waiting))
 		}
-		say("in line", count+", the first for "+Duration(max(d.Now.Sub(s.WaitingSince), 0)))
+		say("in line", count+", the first for "+words.Duration(max(d.Now.Sub(s.WaitingSince), 0)))
 	case s.TTL != 0:
 		say("in line", "nobody")
 	}

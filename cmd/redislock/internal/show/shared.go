@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/redislock/redislock"
-	"github.com/redislock/redislock/cmd/redislock/internal/term"
+	"github.com/redislock/redislock/internal/words"
 )
 
 // LimitOf returns the least limit that the holders of a key have set; 0 if none has.
@@ -51,12 +51,12 @@ func more(holders int) string {
 // Sharer says in a few words who is one of the holders of a shared key: its token, who that is, since when and until when it
 // holds the key, and how many holders it lets the key have.
 func Sharer(h redislock.Holder) string {
-	parts := []string{term.Escape(h.Token)}
-	if Metadata(h.Metadata) != "" {
+	parts := []string{words.Escape(h.Token)}
+	if words.Metadata(h.Metadata) != "" {
 		parts[0] += ": " + Who("", h.Metadata)
 	}
 	if since := OwnerOf(h.Metadata).Since; !since.IsZero() {
-		parts = append(parts, "held for "+Duration(max(time.Since(since), 0)))
+		parts = append(parts, "held for "+words.Duration(max(time.Since(since), 0)))
 	}
 	parts = append(parts, TTL(h.TTL)+" left")
 	if h.Limit > 0 {
@@ -88,7 +88,7 @@ func (j *StatusJSON) addHolders(s redislock.Status) {
 			Token: h.Token, TokenBase64: InBase64(h.Token), Metadata: h.Metadata, MetadataBase64: InBase64(h.Metadata),
 			TTL: h.TTL.Milliseconds(), Limit: h.Limit,
 		}
-		if _, ok := Fields(h.Metadata); ok {
+		if _, ok := words.Fields(h.Metadata); ok {
 			one.Fields = json.RawMessage(h.Metadata)
 		}
 		if since := OwnerOf(h.Metadata).Since; !since.IsZero() {

@@ -17,41 +17,11 @@ func TestShow(t *testing.T) {
 	RunSpecs(t, "show")
 }
 
-var _ = Describe("Duration", func() {
-	DescribeTable("writes a duration in two units, and never rounds up",
-		func(d time.Duration, want string) { Expect(Duration(d)).To(Equal(want)) },
-		Entry(nil, 0*time.Second, "0ms"),
-		Entry(nil, 999999*time.Microsecond, "999ms"),
-		Entry(nil, time.Second, "1.0s"),
-		Entry(nil, 9990*time.Millisecond, "9.9s"),
-		Entry(nil, 59999*time.Millisecond, "59s"),
-		Entry(nil, 252*time.Second, "4m12s"),
-		Entry(nil, 2*time.Hour+3*time.Minute+59*time.Second, "2h03m"),
-		Entry(nil, 76*time.Hour, "3d04h"),
-		Entry(nil, -1500*time.Millisecond, "-1.5s"),
-	)
-
+var _ = Describe("TTL", func() {
 	It("says none for a key without expiry", func() {
 		Expect(TTL(-1)).To(Equal("none"))
 		Expect(TTL(time.Minute)).To(Equal("1m00s"))
 	})
-})
-
-var _ = Describe("Metadata", func() {
-	DescribeTable("shows an object as fields, and anything else as it is",
-		func(metadata, want string) { Expect(Metadata(metadata)).To(Equal(want)) },
-		Entry("in their order", `{"host":"api-3","pid":4121,"a":true}`, "host=api-3 pid=4121 a=true"),
-		Entry("quoted where that matters", `{"cmd":"a b","e":"","q":"x\"y"}`, `cmd="a b" e="" q="x\"y"`),
-		Entry("nested", `{"a":{"b":[1, 2]}}`, `a={"b":[1, 2]}`),
-		Entry("escaped", `{"a":"\u001b[2J","b\n":"\u202e"}`, `a=\x1b[2J b\n=\u202e`),
-		Entry("large numbers to the last digit", `{"n":12345678901234567890}`, "n=12345678901234567890"),
-		Entry("text", "step: 3", "step: 3"),
-		Entry("text with a line end", "a\nb", `a\nb`),
-		Entry("an array", `[1]`, "[1]"),
-		Entry("an object that was cut", `{"host":"api-3","pi`, `{"host":"api-3","pi`),
-		Entry("nothing", "", ""),
-		Entry("an empty object", "{}", ""),
-	)
 })
 
 var _ = Describe("InTheWay", func() {

@@ -8,63 +8,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 	"unicode/utf16"
 	"unicode/utf8"
 
-	"github.com/redislock/redislock"
-	"github.com/redislock/redislock/cmd/redislock/internal/term"
-	"github.com/redislock/redislock/internal/keyname"
+	"github.com/redislock/redislock/internal/survey"
+	"github.com/redislock/redislock/internal/words"
 )
-
-// Status is what a key holds, as far as it was read.
-type Status struct {
-	redislock.Status
-
-	Cut bool // only the beginning was read, so the waiters are unknown: the library would read all of it
-}
-
-// StatusOf returns the status of a key that holds a value.
-func StatusOf(key, value string, ttl time.Duration) Status {
-	token, metadata, _ := strings.Cut(value, " ")
-	return Status{Status: Read(redislock.Status{Key: key, TTL: ttl, Token: token, Metadata: metadata})}
-}
-
-// CutStatus returns the status of a key of whose value only the beginning was read.
-func CutStatus(key, value string, ttl time.Duration) Status {
-	for range utf8.UTFMax { // do not cut a character in two
-		if r, size := utf8.DecodeLastRuneInString(value); r != utf8.RuneError || size != 1 {
-			break
-		}
-		value = value[:len(value)-1]
-	}
-	s := StatusOf(key, value, ttl)
-	s.Cut = true
-	return s
-}
-
-// Read returns the status with the token and the metadata as their holder knows them. The library cuts a value at its first
-// space. A value of bsm/redislock has no space there, so the library counts metadata as a part of the token.
-func Read(s redislock.Status) redislock.Status {
-	if len(s.Holders) == 0 { // no other library shares a key
-		s.Token, s.Metadata = apart(s.Token, s.Metadata)
-	}
-	return s
-}
-
-func apart(token, metadata string) (string, string) {
-	own, ok := keyname.BSMToken(token)
-	if !ok {
-		return token, metadata
-	}
-	if rest := strings.TrimPrefix(token, own); metadata == "" {
-		metadata = rest
-	} else {
-		metadata = rest + " " + metadata
-	}
-	return own, metadata
-}
 
 // StatusJSON is a status in JSON. Text that is not UTF-8 has replacement characters, and is repeated in base64.
 type StatusJSON struct {
@@ -94,13 +44,13 @@ type PlaceJSON struct {
 	TTL    *int64 `json:"ttl_ms"` // as in StatusJSON
 }
 
-// JSON returns the status as JSON has it.
-func (s Status) JSON() StatusJSON {
+// JSONOf returns the status as JSON has it.
+func JSONOf(s survey.Status) StatusJSON {
 	j := StatusJSON{
 		Key: s.Key, KeyBase64: InBase64(s.Key), Token: s.Token, TokenBase64: InBase64(s.Token),
 		Metadata: s.Metadata, MetadataBase64: InBase64(s.Metadata), MetadataCut: s.Cut,
 	}
-	if _, ok := Fields(s.Metadata); ok {
+	if _, ok := words.Fields(s.Metadata); ok {
 		j.Fields = json.RawMessage(s.Metadata)
 	}
 	if s.TTL >= 0 {
@@ -137,7 +87,7 @@ func WriteJSON(w io.Writer, value any) error {
 	}
 	var out []byte
 	for _, r := range text.String() { // JSON is UTF-8
-		if term.Visible(r) || r == '\n' { // the end of the line
+		if words.Visible(r) || r == '\n' { // the end of the line
 			out = utf8.AppendRune(out, r)
 			continue
 		}

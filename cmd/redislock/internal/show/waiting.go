@@ -6,6 +6,7 @@ import (
 
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
+	"github.com/redislock/redislock/internal/words"
 )
 
 // Process is a process that waits in a line.
@@ -45,8 +46,8 @@ func (p Process) String() string {
 	if o := OwnerOf(p.Metadata); o.Who != "" && o.PID != "" {
 		return Who("", p.Metadata)
 	}
-	name := "process " + term.Shorten(term.Escape(p.Name), shownName+1)
-	if Metadata(p.Metadata) == "" {
+	name := "process " + term.Shorten(words.Escape(p.Name), shownName+1)
+	if words.Metadata(p.Metadata) == "" {
 		return name
 	}
 	return Who("", p.Metadata) + ", " + name
@@ -58,7 +59,7 @@ func (p Process) Waiting(now time.Time) string {
 	if p.Waiters > 1 {
 		text = fmt.Sprintf("%d, the first for ", p.Waiters)
 	}
-	text += Duration(max(now.Sub(p.Since), 0))
+	text += words.Duration(max(now.Sub(p.Since), 0))
 	switch p.Late {
 	case 0:
 		return text

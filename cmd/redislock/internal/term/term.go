@@ -4,14 +4,10 @@ package term
 
 import (
 	"cmp"
-	"fmt"
 	"io"
 	"os"
 	"runtime"
-	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/mattn/go-runewidth"
 	"golang.org/x/term"
@@ -66,46 +62,6 @@ func (s Screen) Paint(colour, text string) string {
 		return text
 	}
 	return "\x1b[" + colour + "m" + text + "\x1b[0m"
-}
-
-// Escape makes text safe to print on one line of a terminal: control characters, bytes that are not UTF-8, invisible
-// characters, those that change the direction of text, and the backslash become what a Go string has for them. All that
-// comes from Redis goes through Escape before it is printed.
-func Escape(text string) string {
-	return escape(text, func(r rune) bool { return r == '\\' || !Visible(r) })
-}
-
-// Printable is Escape for text in which keys are quoted already: it leaves backslashes unchanged.
-func Printable(text string) string { return escape(text, func(r rune) bool { return !Visible(r) }) }
-
-func escape(text string, unsafe func(rune) bool) string {
-	if !strings.ContainsFunc(text, unsafe) {
-		return text
-	}
-	var out strings.Builder
-	for text != "" {
-		r, size := utf8.DecodeRuneInString(text)
-		switch {
-		case !unsafe(r):
-			out.WriteString(text[:size])
-		case r < ' ' && !strings.ContainsRune("\t\n\r", r): // Go would write \a, \b, \v and \f, which few people know
-			fmt.Fprintf(&out, `\x%02x`, r)
-		default:
-			quoted := strconv.QuoteToASCII(text[:size])
-			out.WriteString(quoted[1 : len(quoted)-1])
-		}
-		text = text[size:]
-	}
-	return out.String()
-}
-
-// Visible reports whether a character can be printed unchanged. The listed exceptions are letters that show as nothing.
-func Visible(r rune) bool {
-	switch r {
-	case utf8.RuneError, 0x115f, 0x1160, 0x2800, 0x3164, 0xffa0:
-		return false
-	}
-	return unicode.IsPrint(r)
 }
 
 // Width returns how many columns of a terminal an escaped text takes.

@@ -38,25 +38,6 @@ var _ = Describe("ScreenOf", func() {
 	})
 })
 
-var _ = Describe("Escape", func() {
-	DescribeTable("makes text safe to print, and leaves the rest alone",
-		func(text, want string) { Expect(term.Escape(text)).To(Equal(want)) },
-		Entry("plain", "{order:7}:stock", "{order:7}:stock"),
-		Entry("a space", "a b", "a b"),
-		Entry("other scripts", "ключ/鍵/é", "ключ/鍵/é"),
-		Entry("line ends", "a\r\nb\tc", `a\r\nb\tc`),
-		Entry("a terminal's commands", "\x1b[2J\x07\x7f", `\x1b[2J\x07\x7f`),
-		Entry("C1 controls", "\u009b31m", `\u009b31m`),
-		Entry("what turns the direction", "a\u202eb\u2066", `a\u202eb\u2066`),
-		Entry("what cannot be seen", "\u200b\u00a0\ufeff\u3164", `\u200b\u00a0\ufeff\u3164`),
-		Entry("beyond four digits", "\U000e0041", `\U000e0041`),
-		Entry("bytes that are no text", "\xff\xc3", `\xff\xc3`),
-		Entry("a true replacement character", "\ufffd", `\ufffd`),
-		Entry("the backslash, so that the text is told from its escape", `\x1b`, `\\x1b`),
-		Entry("nothing", "", ""),
-	)
-})
-
 var _ = Describe("Table", func() {
 	made := func() *term.Table {
 		t := &term.Table{Columns: []term.Column{

@@ -8,8 +8,9 @@ import (
 	"time"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
-	"github.com/redislock/redislock/cmd/redislock/internal/term"
+	"github.com/redislock/redislock/internal/survey"
 	"github.com/redislock/redislock/internal/tree"
+	"github.com/redislock/redislock/internal/words"
 )
 
 // graph is trees in the language of Graphviz: locks are boxes, waiters are ellipses, and keys without a lock are plain text.
@@ -29,9 +30,9 @@ type redEdge struct {
 }
 
 // writeDot prints a graph. It has the first waiters of each key, as the bounds say, and all in circles.
-func writeDot(out io.Writer, found *finding, b bounds) error {
-	g := &graph{bounds: b, now: found.now, waiters: map[*tree.Waiter]bool{}, red: map[redEdge]bool{}}
-	t := found.tree
+func writeDot(out io.Writer, found *survey.Finding, b bounds) error {
+	g := &graph{bounds: b, now: found.Now, waiters: map[*tree.Waiter]bool{}, red: map[redEdge]bool{}}
+	t := found.Tree
 	for _, c := range t.Circles {
 		for _, s := range c.Steps {
 			g.red[redEdge{s.Place, s.Lock}] = true
@@ -61,7 +62,7 @@ func writeDot(out io.Writer, found *finding, b bounds) error {
 		for i, s := range c.Steps {
 			if s.Lock == nil {
 				next := c.Steps[(i+1)%len(c.Steps)].Place.Waiter
-				g.edge(waiterID(s.Place.Waiter), waiterID(next), quote("behind, "+term.Escape(s.Place.Key.Key)), ", color=red")
+				g.edge(waiterID(s.Place.Waiter), waiterID(next), quote("behind, "+words.Escape(s.Place.Key.Key)), ", color=red")
 			}
 		}
 	}
@@ -99,13 +100,13 @@ func (g *graph) colourOfWait(l *tree.Lock) string {
 }
 
 func (g *graph) waiter(w *tree.Waiter) {
-	label := waiterName(w) + "\nwaits for " + show.Duration(max(g.now.Sub(w.Since), 0))
+	label := waiterName(w) + "\nwaits for " + words.Duration(max(g.now.Sub(w.Since), 0))
 	fmt.Fprintf(&g.out, "\t%s [label=%s]\n", waiterID(w), quote(label))
 }
 
 // key prints arrows from the waiters in a line to the holders of the key, or to the key if no lock is known to hold it.
 func (g *graph) key(id string, k *tree.Key) {
-	label := term.Escape(k.Key)
+	label := words.Escape(k.Key)
 	if len(k.Holders) == 0 {
 		what := "nobody holds it"
 		if split := show.Split(k.Status); split != "" {
@@ -147,7 +148,7 @@ func (g *graph) edge(from, to, label, more string) {
 	fmt.Fprintf(&g.out, "\t%s -> %s [label=%s%s]\n", from, to, label, more)
 }
 
-// quote writes a label. Its parts have been through term.Escape, which leaves backslashes; Graphviz would read those.
+// quote writes a label. Its parts have been through words.Escape, which leaves backslashes; Graphviz would read those.
 func quote(label string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(label) + `"`
 }

@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
+	"github.com/redislock/redislock/internal/survey"
 	"github.com/redislock/redislock/internal/tree"
+	"github.com/redislock/redislock/internal/words"
 )
 
 // Locks and waiters have numbers, by which the others name them: no whole token is in JSON.
@@ -77,8 +79,8 @@ type partyJSON struct {
 }
 
 // writeJSON prints what was found, one object a line. It contains the time at, which may be "".
-func writeJSON(out io.Writer, found *finding, at string) error {
-	t := found.tree
+func writeJSON(out io.Writer, found *survey.Finding, at string) error {
+	t := found.Tree
 	for _, c := range t.Circles {
 		if err := show.WriteJSON(out, circleOf(c, at)); err != nil {
 			return err
@@ -156,7 +158,7 @@ func waiterOf(w *tree.Waiter, at string) waiterJSON {
 }
 
 func keyOf(k *tree.Key, at string) keyJSON {
-	status := show.Status{Status: k.Status}.JSON()
+	status := show.JSONOf(survey.Status{Status: k.Status})
 	j := keyJSON{
 		Kind: "key", At: at, Key: k.Key, KeyBase64: status.KeyBase64, TTL: status.TTL, Waiters: k.Waiters,
 		Holders: []int{}, Line: []int{},
@@ -171,8 +173,8 @@ func keyOf(k *tree.Key, at string) keyJSON {
 }
 
 func partyOf(id int, token, metadata string) partyJSON {
-	p := partyJSON{ID: id, Token: show.ShortToken(token), Metadata: metadata, Base64: show.InBase64(metadata)}
-	if _, ok := show.Fields(metadata); ok {
+	p := partyJSON{ID: id, Token: words.ShortToken(token), Metadata: metadata, Base64: show.InBase64(metadata)}
+	if _, ok := words.Fields(metadata); ok {
 		p.Fields = json.RawMessage(metadata)
 	}
 	return p

@@ -10,7 +10,9 @@ import (
 
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
+	"github.com/redislock/redislock/internal/survey"
 	"github.com/redislock/redislock/internal/tree"
+	"github.com/redislock/redislock/internal/words"
 )
 
 // bounds say how much of the trees is shown; 0 is all.
@@ -22,7 +24,7 @@ type bounds struct {
 
 // drawing is trees as text.
 type drawing struct {
-	*finding
+	*survey.Finding
 
 	screen term.Screen
 	bounds bounds
@@ -46,23 +48,23 @@ var (
 )
 
 // draw draws the circles, and then the trees.
-func draw(found *finding, screen term.Screen, b bounds) *drawing {
+func draw(found *survey.Finding, screen term.Screen, b bounds) *drawing {
 	d := &drawing{
-		finding: found, screen: screen, bounds: b, glyphs: boxes, circles: map[*tree.Lock]int{},
+		Finding: found, screen: screen, bounds: b, glyphs: boxes, circles: map[*tree.Lock]int{},
 		locks: map[*tree.Lock]bool{}, keys: map[*tree.Key]bool{}, waiters: map[*tree.Waiter]bool{},
 	}
 	if screen.ASCII {
 		d.glyphs = ascii
 	}
-	for i, c := range found.tree.Circles {
+	for i, c := range found.Tree.Circles {
 		d.circle(i+1, c)
 	}
-	for _, l := range found.tree.Roots {
+	for _, l := range found.Tree.Roots {
 		if !d.locks[l] { // else it was below another root
 			d.lock(l, "", "", 1)
 		}
 	}
-	for _, k := range found.tree.Unheld {
+	for _, k := range found.Tree.Unheld {
 		d.unheld(k)
 	}
 	return d
@@ -165,14 +167,14 @@ func (d *drawing) unheld(k *tree.Key) {
 
 // below prints the waiters for keys, in the order in which they came, and what is below them.
 func (d *drawing) below(keys []*tree.Key, prefix string, depth int) {
-	items, more := d.choose(keys)
+	items, more := tree.Below(keys, d.bounds.waiters)
 	for i, item := range items {
 		first, rest := prefix+d.glyphs.branch, prefix+d.glyphs.through
 		if i == len(items)-1 && more == 0 {
 			first, rest = prefix+d.glyphs.last, prefix+d.glyphs.none
 		}
-		if item.skipped > 0 {
-			d.line(prefix+d.glyphs.branch, term.Cell{Text: fmt.Sprintf("… %d more", item.skipped)})
+		if item.Skipped > 0 {
+			d.line(prefix+d.glyphs.branch, term.Cell{Text: fmt.Sprintf("… %d more", item.Skipped)})
 		}
 		d.waiter(item, first, rest, depth)
 	}
@@ -182,18 +184,18 @@ func (d *drawing) below(keys []*tree.Key, prefix string, depth int) {
 }
 
 // waiter prints a waiter, and the locks that its caller holds.
-func (d *drawing) waiter(one item, first, prefix string, depth int) {
+func (d *drawing) waiter(one tree.Branch, first, prefix string, depth int) {
 	if d.full() {
 		return
 	}
-	w := one.waiter
-	cells := []term.Cell{{Text: waiterName(w) + wish(one.places[0].Limit)}}
+	w := one.Waiter
+	cells := []term.Cell{{Text: waiterName(w) + wish(one.Places[0].Limit)}}
 	var here []string
-	for _, p := range one.places {
+	for _, p := range one.Places {
 		here = append(here, p.Key.Key)
 	}
 	cells = append(cells, names(here, " and ")...)
-	cells = append(cells, term.Cell{Text: " for " + show.Duration(max(d.now.Sub(w.Since), 0))})
+	cells = append(cells, term.Cell{Text: " for " + words.Duration(max(d.Now.Sub(w.Since), 0))})
 	if w.Late {
 		cells = append(cells, term.Cell{Text: ", late", Colour: term.Yellow})
 	}
@@ -266,7 +268,7 @@ func (d *drawing) mark(l *tree.Lock) term.Cell {
 func (d *drawing) holding(l *tree.Lock) string {
 	text := ""
 	if since := show.OwnerOf(l.Metadata).Since; !since.IsZero() {
-		text = " for " + show.Duration(max(time.Since(since), 0))
+		text = " for " + words.Duration(max(time.Since(since), 0))
 	}
 	least := time.Duration(math.MaxInt64)
 	for _, h := range l.Keys {
@@ -275,13 +277,13 @@ func (d *drawing) holding(l *tree.Lock) string {
 		}
 	}
 	if least < math.MaxInt64 {
-		text += ", " + show.Duration(least) + " left"
+		text += ", " + words.Duration(least) + " left"
 	} else {
 		text += ", without an expiry"
 	}
 	for _, h := range l.Keys {
 		if count := show.Count(h.Key.Status); h.Key.HolderCount > 1 {
-			text += fmt.Sprintf(", %s has %s", term.Escape(h.Key.Key), count)
+			text += fmt.Sprintf(", %s has %s", words.Escape(h.Key.Key), count)
 		}
 	}
 	return text + "; " + waiting(l.Waiting())

@@ -17,6 +17,7 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 	"github.com/redislock/redislock/cmd/redislock/internal/scan"
+	"github.com/redislock/redislock/internal/survey"
 	"github.com/redislock/redislock/internal/tree"
 )
 
@@ -124,7 +125,7 @@ func run(ctx context.Context, target *connect.Target, keys []string, opt treeOpt
 }
 
 // print prints trees in their format, and reports whether it has left out lines. JSON contains the time at, which may be "".
-func (s *shower) print(found *finding, at string) (cut bool, err error) {
+func (s *shower) print(found *survey.Finding, at string) (cut bool, err error) {
 	switch {
 	case s.opt.json:
 		out := bufio.NewWriter(s.Stdout)
@@ -141,8 +142,8 @@ func (s *shower) print(found *finding, at string) (cut bool, err error) {
 }
 
 // complain says what the output does not show.
-func (s *shower) complain(found *finding, cut bool) {
-	if len(found.tree.Roots)+len(found.tree.Unheld) == 0 {
+func (s *shower) complain(found *survey.Finding, cut bool) {
+	if len(found.Tree.Roots)+len(found.Tree.Unheld) == 0 {
 		if s.narrowed() {
 			s.Complain(errors.New("nobody waits in a line there"))
 		} else {
@@ -152,15 +153,34 @@ func (s *shower) complain(found *finding, cut bool) {
 	if cut {
 		s.Complain(fmt.Errorf("stopped after %d lines; name KEYs, or raise --lines", s.opt.bounds.lines))
 	}
-	if found.tree.MoreCircles {
-		s.Complain(fmt.Errorf("there are more circles; only %d are shown", len(found.tree.Circles)))
+	if found.Tree.MoreCircles {
+		s.Complain(fmt.Errorf("there are more circles; only %d are shown", len(found.Tree.Circles)))
 	}
-	if found.cut {
-		s.Complain(fmt.Errorf("looked at %d waiters only, so that trees and circles may be missing; raise --limit", found.waiters))
+	if found.Cut {
+		s.Complain(fmt.Errorf("looked at %d waiters only, so that trees and circles may be missing; raise --limit", found.Waiters))
 	}
-	if found.unreadable > 0 {
-		s.Complain(fmt.Errorf("%d keys could not be read: %w", found.unreadable, found.why))
+	if found.Unreadable > 0 {
+		s.Complain(fmt.Errorf("%d keys could not be read: %w", found.Unreadable, found.Why))
 	}
+}
+
+// look finds who waits for whom.
+func (s *shower) look(ctx context.Context) (*survey.Finding, error) {
+	p := newProgress(s)
+	trees := survey.Trees{Redis: s.Survey(), Keys: s.keys, Limit: s.opt.limit, Progress: p.update}
+	found, err := trees.Find(ctx)
+	p.end()
+	switch {
+	case err == nil:
+		s.narrow(found.Tree)
+		return found, nil
+	case ctx.Err() != nil:
+		return nil, err
+	}
+	if explained := s.Explain(err); explained != err {
+		return nil, explained
+	}
+	return nil, s.Refusal(err)
 }
 
 func (s *shower) narrowed() bool { return len(s.keys) > 0 || s.opt.token != "" || len(s.opt.meta) > 0 }
@@ -175,7 +195,7 @@ func (s *shower) narrow(t *tree.Tree) {
 	}
 	wanted := func(token, metadata string) bool {
 		return strings.HasPrefix(token, s.opt.token) &&
-			!slices.ContainsFunc(s.opt.meta, func(part string) bool { return !scan.HasMeta(metadata, part) })
+			!slices.ContainsFunc(s.opt.meta, func(part string) bool { return !survey.HasMeta(metadata, part) })
 	}
 	var keys []*tree.Key
 	for _, l := range t.Locks {

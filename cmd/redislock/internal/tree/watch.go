@@ -2,12 +2,13 @@ package tree
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/browse"
 	"github.com/redislock/redislock/cmd/redislock/internal/screen"
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
+	"github.com/redislock/redislock/internal/survey"
+	"github.com/redislock/redislock/internal/words"
 )
 
 // watch shows the trees again and again, until ctx ends. On a terminal, it does so on a screen, until the user leaves.
@@ -16,7 +17,7 @@ func (s *shower) watch(ctx context.Context) error {
 	if browse.Can(s.Session) && !s.opt.json {
 		return browse.Run(ctx, s.Session, s.opt.watch, nil, s.rows)
 	}
-	return browse.Repeat(ctx, s.Session, s.opt.watch, s.opt.json, s.look, func(found *finding, at string) error {
+	return browse.Repeat(ctx, s.Session, s.opt.watch, s.opt.json, s.look, func(found *survey.Finding, at string) error {
 		_, err := s.print(found, at)
 		return err
 	})
@@ -30,7 +31,7 @@ func (s *shower) rows(ctx context.Context, _ string) (*screen.Rows, error) {
 	}
 	d := draw(found, term.Screen{ASCII: s.Screen().ASCII}, s.opt.bounds)
 	rows := &screen.Rows{
-		Title:   count(len(found.tree.Waiters), "waiter") + ", " + count(len(found.tree.Circles), "circle"),
+		Title:   words.Count(len(found.Tree.Waiters), "waiter") + ", " + words.Count(len(found.Tree.Circles), "circle"),
 		Columns: []term.Column{{Fit: term.CutEnd}},
 	}
 	if d.cut {
@@ -49,11 +50,4 @@ func (s *shower) rows(ctx context.Context, _ string) (*screen.Rows, error) {
 		rows.All = append(rows.All, screen.Row{Key: l.key, State: l.state, Cells: []term.Cell{whole}})
 	}
 	return rows, nil
-}
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }

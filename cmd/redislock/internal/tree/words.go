@@ -7,12 +7,13 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
 	"github.com/redislock/redislock/internal/tree"
+	"github.com/redislock/redislock/internal/words"
 )
 
 // who says in a few words who holds a lock.
 func who(l *tree.Lock) string {
-	if show.Metadata(l.Metadata) == "" {
-		return "token " + show.ShortToken(l.Token)
+	if words.Metadata(l.Metadata) == "" {
+		return "token " + words.ShortToken(l.Token)
 	}
 	return show.Who("", l.Metadata)
 }
@@ -44,7 +45,7 @@ func waiting(count int) string {
 	return fmt.Sprintf("%d wait", count)
 }
 
-func name(key string) term.Cell { return term.Cell{Text: term.Escape(key), Colour: term.Bold} }
+func name(key string) term.Cell { return term.Cell{Text: words.Escape(key), Colour: term.Bold} }
 
 // maxNames is how many keys are named in a line.
 const maxNames = 5

@@ -14,6 +14,7 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/scan"
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
+	"github.com/redislock/redislock/internal/words"
 )
 
 //go:embed help.txt
@@ -61,7 +62,7 @@ func showTTL(ctx context.Context, target *connect.Target, keys []string, ms bool
 		if status.TTL == 0 {
 			result = cli.Exit(cli.No)
 		}
-		row := []string{term.Escape(status.Key), left}
+		row := []string{words.Escape(status.Key), left}
 		t.Add(row[len(row)-len(t.Columns):]...)
 	}
 	return cmp.Or(t.Write(target.Stdout, term.Screen{}, false), result)

@@ -1,6 +1,4 @@
-// Package scan finds locks among all keys of a Redis. It knows them by the beginning of their values, and knows of the
-// line of a key only whether it exists: who waits there, it asks the library.
-package scan
+package survey
 
 import (
 	"cmp"
@@ -12,39 +10,30 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/spf13/cobra"
-
 	"github.com/redislock/redislock"
-	"github.com/redislock/redislock/cmd/redislock/internal/connect"
-	"github.com/redislock/redislock/cmd/redislock/internal/show"
-	"github.com/redislock/redislock/cmd/redislock/internal/term"
 	"github.com/redislock/redislock/internal/keyname"
+	"github.com/redislock/redislock/internal/words"
 )
 
 const (
 	scanCount    = 500     // how many keys a SCAN looks at; the server does nothing else then, for about half a millisecond
-	inspectCount = 100     // how many keys one Inspect asks for, in one script
+	inspectCount = 100     // how many keys one Inspect asks for, in one script, which returns up to 100 waiters of each then
 	maxValue     = 4 << 10 // how many bytes of a value are read; that of a lock is seldom longer
 )
 
-// Scan looks for locks through all keys of a Redis.
+// Scan looks for locks through all keys of a Redis. It knows them by the beginning of their values, and knows of the line of
+// a key only whether it exists: who waits there, it asks the library.
 type Scan struct {
-	Client  redis.UniversalClient
-	Locks   *redislock.Client
+	Redis   *Redis
 	Pattern string // "" for all keys
 	Filter  Filter
 
 	// Found is called for each lock, in no order, perhaps twice. Its error ends the scan; Run returns it, except ErrEnough.
-	Found func(show.Status) error
-
-	quorum bool // the Client is a *connect.Quorum
+	Found func(Status) error
 
 	Unreadable int   // keys that could not be read
 	Why        error // for the first of them
 }
-
-// ErrEnough is what Found returns when it needs no more.
-var ErrEnough = errors.New("enough locks")
 
 // Run scans all masters, one after the other, a page of keys at a time. A page needs three round trips, and one for each
 // hundred keys that have a line.
@@ -57,41 +46,15 @@ func (s *Scan) Run(ctx context.Context) error {
 }
 
 func (s *Scan) run(ctx context.Context) error {
-	_, s.quorum = s.Client.(*connect.Quorum)
-	if s.Pattern != "" && !strings.ContainsAny(s.Pattern, `*?[\`) && !s.quorum { // there is at most one such key
-		return s.page(ctx, s.Client, []string{s.Pattern})
+	if s.Pattern != "" && !strings.ContainsAny(s.Pattern, `*?[\`) && s.Redis.Quorum == 0 { // there is at most one such key
+		return s.page(ctx, s.Redis.Client, []string{s.Pattern})
 	}
-	why, err := eachMaster(ctx, s.Client, func(server *redis.Client) error { return s.server(ctx, server) })
+	why, err := s.Redis.each(ctx, func(server redis.UniversalClient) error { return s.server(ctx, server) })
 	s.Why = cmp.Or(s.Why, why)
 	return err
 }
 
-// eachMaster calls look for all masters, one after the other. Of a quorum, a majority of the servers is enough: why is the
-// error of the first one that failed.
-func eachMaster(ctx context.Context, client redis.UniversalClient, look func(*redis.Client) error) (why, err error) {
-	servers, err := connect.Masters(ctx, client)
-	if err != nil {
-		return nil, err
-	}
-	q, isQuorum := client.(*connect.Quorum)
-	good := 0
-	for _, server := range servers {
-		switch err := look(server); {
-		case err == nil:
-			good++
-		case !isQuorum || errors.Is(err, ErrEnough) || ctx.Err() != nil:
-			return why, err
-		default:
-			why = cmp.Or(why, err)
-		}
-	}
-	if isQuorum && good <= len(q.All)/2 { // a lock can be on the others alone
-		return why, why
-	}
-	return why, nil
-}
-
-func (s *Scan) server(ctx context.Context, server *redis.Client) error {
+func (s *Scan) server(ctx context.Context, server redis.UniversalClient) error {
 	var cursor uint64
 	for {
 		keys, next, err := server.ScanType(ctx, cursor, s.Pattern, scanCount, "string").Result()
@@ -120,7 +83,7 @@ func (s *Scan) page(ctx context.Context, server redis.UniversalClient, keys []st
 			some = append(some, b.key)
 		}
 	}
-	if s.quorum {
+	if s.Redis.Quorum > 0 {
 		return s.inspect(ctx, some)
 	}
 	values, err := s.read(ctx, server, some, maxValue, true)
@@ -147,12 +110,12 @@ func (s *Scan) page(ctx context.Context, server redis.UniversalClient, keys []st
 // inspect asks the library about keys. Of a quorum it tells what a majority holds, and where the servers disagree.
 func (s *Scan) inspect(ctx context.Context, keys []string) error {
 	for batch := range slices.Chunk(keys, inspectCount) {
-		statuses, err := s.Locks.Inspect(ctx, batch...)
+		statuses, err := s.Redis.inspect(ctx, batch)
 		if err != nil {
 			return err
 		}
 		for _, found := range statuses {
-			status := show.Status{Status: show.Read(found)}
+			status := Status{Status: Read(found)}
 			if !s.Filter.wants(status) && !s.Filter.wantsSplit(status) || s.Filter.Waiting && status.Waiters == 0 {
 				continue
 			}
@@ -171,11 +134,11 @@ type value struct {
 	hasLine   bool
 }
 
-func (v value) status() show.Status {
+func (v value) status() Status {
 	if len(v.text) > maxValue {
-		return show.CutStatus(v.key, v.text[:maxValue], v.ttl)
+		return CutStatus(v.key, v.text[:maxValue], v.ttl)
 	}
-	return show.StatusOf(v.key, v.text, v.ttl)
+	return StatusOf(v.key, v.text, v.ttl)
 }
 
 // read reads the values of keys up to the byte with index last, and whether each key has a line. It leaves out other types.
@@ -206,7 +169,7 @@ func (s *Scan) read(
 	for i, key := range keys {
 		v, err := answers[i].value()
 		if moved(err) { // the slot is moving to another server of the Cluster
-			v, err = queue(s.Client, key).value()
+			v, err = queue(s.Redis.Client, key).value()
 		}
 		switch {
 		case err == nil && v.ttl == -2: // gone
@@ -270,7 +233,7 @@ func (f *Filter) mayBe(v value) bool {
 }
 
 // wants reports whether a key is wanted, regardless of its waiters.
-func (f *Filter) wants(s show.Status) bool {
+func (f *Filter) wants(s Status) bool {
 	switch {
 	case s.TTL == 0, !f.All && s.TTL < 0:
 		return false
@@ -300,7 +263,7 @@ func (f *Filter) wantsMeta(metadata string) bool {
 }
 
 // wantsSplit reports whether a key is wanted that no majority of a quorum holds, although some servers do.
-func (f *Filter) wantsSplit(s show.Status) bool {
+func (f *Filter) wantsSplit(s Status) bool {
 	if s.Token != "" || s.TTL != 0 || len(f.Meta) > 0 {
 		return false
 	}
@@ -315,7 +278,7 @@ func (f *Filter) wantsSplit(s show.Status) bool {
 // HasMeta reports whether metadata has a field as in NAME=VALUE, or the whole of wanted somewhere in its text.
 func HasMeta(metadata, wanted string) bool {
 	if name, value, ok := strings.Cut(wanted, "="); ok {
-		fields, _ := show.Fields(metadata)
+		fields, _ := words.Fields(metadata)
 		for _, f := range fields {
 			if f.Name == name && f.Value == value {
 				return true
@@ -324,33 +287,3 @@ func HasMeta(metadata, wanted string) bool {
 	}
 	return strings.Contains(metadata, wanted)
 }
-
-// CompleteKeys offers a shell the keys that are held, with their holders. It offers nothing without a Redis that answers.
-func CompleteKeys(target *connect.Target) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, chosen []string, beginning string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		ctx, cancel := context.WithTimeout(cmd.Context(), time.Second) // somebody has pressed Tab
-		defer cancel()
-		session, err := target.Open(ctx)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		defer session.Close()
-		var keys []cobra.Completion
-		s := Scan{Client: session.Client, Locks: session.Locks, Pattern: escapePattern.Replace(beginning) + "*"}
-		s.Found = func(s show.Status) error {
-			if term.Escape(s.Key) != s.Key || strings.ContainsAny(s.Key, " \"'`$!\\&;|<>()*?[]#~") || slices.Contains(chosen, s.Key) {
-				return nil // a shell would read it as something else
-			}
-			holder := cmp.Or(show.Count(s.Status), show.OwnerOf(s.Metadata).Who)
-			if keys = append(keys, cobra.CompletionWithDesc(s.Key, holder)); len(keys) == 100 {
-				return ErrEnough
-			}
-			return nil
-		}
-		_ = s.Run(ctx) // what was found by then is better than nothing
-		slices.Sort(keys)
-		return slices.Compact(keys), cobra.ShellCompDirectiveNoFileComp
-	}
-}
-
-var escapePattern = strings.NewReplacer(`*`, `\*`, `?`, `\?`, `[`, `\[`, `\`, `\\`)

@@ -1,4 +1,4 @@
-package tree
+package survey
 
 import (
 	"context"
@@ -11,75 +11,71 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
-	"github.com/redislock/redislock/cmd/redislock/internal/scan"
-	"github.com/redislock/redislock/cmd/redislock/internal/show"
 	"github.com/redislock/redislock/internal/tree"
 )
 
-// finding is what a look at Redis has found.
-type finding struct {
-	tree *tree.Tree
-	now  time.Time // by the server's clock
+// Finding is what a look at Redis has found.
+type Finding struct {
+	Tree *tree.Tree
+	Now  time.Time // by the server's clock
 
-	waiters    int   // how many were looked at
-	cut        bool  // there are more
-	unreadable int   // keys that could not be read
-	why        error // for the first of them
+	Waiters    int   // how many were looked at
+	Cut        bool  // there are more
+	Unreadable int   // keys that could not be read
+	Why        error // for the first of them
+}
+
+// Trees looks for who waits for whom.
+type Trees struct {
+	Redis    *Redis
+	Keys     []string                // also shown without waiters
+	Limit    int                     // look at about so many waiters at most; 0 for all
+	Progress func(looked, lines int) // how many keys were looked through, and how many lines were found; nil for nobody
 }
 
 // finder collects what is in line.
 type finder struct {
-	*shower
-	finding
+	*Trees
+	Finding
 
 	statuses []redislock.Status
 	seen     map[string]bool // keys: SCAN may return one twice, and each server of a quorum returns it
 	due      []string        // keys to inspect
-	progress *progress
 }
 
-// inspectCount is how many keys one Inspect asks for. It returns up to 100 waiters of each then.
-const inspectCount = 100
-
-// look finds who waits for whom. It looks for all lines, also if keys are named: only another line shows what the holder of
-// a key waits for.
-func (s *shower) look(ctx context.Context) (*finding, error) {
-	f := &finder{shower: s, seen: map[string]bool{}, progress: newProgress(s)}
-	err := f.look(ctx)
-	f.progress.end()
-	switch {
-	case ctx.Err() != nil:
-		return nil, context.Cause(ctx)
-	case err != nil:
+// Find looks for all lines, also if keys are named: only another line shows what the holder of a key waits for.
+func (t *Trees) Find(ctx context.Context) (*Finding, error) {
+	f := &finder{Trees: t, seen: map[string]bool{}}
+	if err := f.find(ctx); err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
 		return nil, err
 	}
-	if f.now, err = s.Client.Time(ctx).Result(); err != nil { // an ACL may forbid TIME
-		f.now = time.Now()
-	}
-	s.narrow(f.tree)
-	return &f.finding, nil
+	f.Now = t.Redis.now(ctx)
+	return &f.Finding, nil
 }
 
-func (f *finder) look(ctx context.Context) error {
-	f.add(f.keys)
-	var failed error // ours
-	_, err := scan.Lines(ctx, f.Client, func(keys []string, looked int) error {
-		f.progress.update(looked, len(f.statuses))
+func (f *finder) find(ctx context.Context) error {
+	f.add(f.Keys)
+	_, err := f.Redis.lines(ctx, func(keys []string, looked int) error {
+		if f.Progress != nil {
+			f.Progress(looked, len(f.statuses))
+		}
 		f.add(keys)
 		if len(f.due) >= inspectCount {
-			failed = f.inspectDue(ctx)
+			if err := f.inspectDue(ctx); err != nil {
+				return err
+			}
 		}
-		if failed == nil && f.isFull() {
-			f.cut = true
-			return scan.ErrEnough
+		if f.isFull() {
+			f.Cut = true
+			return ErrEnough
 		}
-		return failed
+		return nil
 	})
-	switch {
-	case failed != nil:
-		return failed
-	case err != nil:
-		return f.Explain(err)
+	if err != nil {
+		return err
 	}
 	if err := f.build(ctx); err != nil {
 		return err
@@ -96,7 +92,7 @@ func (f *finder) build(ctx context.Context) error {
 		return err
 	}
 	slices.SortFunc(f.statuses, func(a, b redislock.Status) int { return strings.Compare(a.Key, b.Key) })
-	f.tree = tree.Build(f.statuses)
+	f.Tree = tree.Build(f.statuses)
 	return nil
 }
 
@@ -104,7 +100,7 @@ func (f *finder) build(ctx context.Context) error {
 // look like a circle: one caller has given up, and another one has begun to wait for it.
 func (f *finder) confirm(ctx context.Context) error {
 	again := map[string]bool{}
-	for _, c := range f.tree.Circles {
+	for _, c := range f.Tree.Circles {
 		for _, s := range c.Steps {
 			again[s.Place.Key.Key] = true
 		}
@@ -114,7 +110,7 @@ func (f *finder) confirm(ctx context.Context) error {
 	}
 	f.statuses = slices.DeleteFunc(f.statuses, func(s redislock.Status) bool {
 		if again[s.Key] {
-			f.waiters -= len(s.Line)
+			f.Waiters -= len(s.Line)
 		}
 		return again[s.Key]
 	})
@@ -131,7 +127,7 @@ func (f *finder) add(keys []string) {
 	}
 }
 
-func (f *finder) isFull() bool { return f.opt.limit > 0 && f.waiters >= f.opt.limit }
+func (f *finder) isFull() bool { return f.Limit > 0 && f.Waiters >= f.Limit }
 
 func (f *finder) inspectDue(ctx context.Context) error {
 	for batch := range slices.Chunk(f.due, inspectCount) {
@@ -145,7 +141,7 @@ func (f *finder) inspectDue(ctx context.Context) error {
 
 // inspect asks for keys. If this user may not read one of them, it asks for each by itself.
 func (f *finder) inspect(ctx context.Context, keys []string) error {
-	statuses, err := f.Inspect(ctx, keys)
+	statuses, err := f.Redis.inspect(ctx, keys)
 	switch {
 	case err == nil:
 		for _, status := range statuses {
@@ -167,16 +163,16 @@ func (f *finder) inspect(ctx context.Context, keys []string) error {
 }
 
 func (f *finder) keep(status redislock.Status) {
-	if status.Waiters == 0 && !slices.Contains(f.keys, status.Key) {
+	if status.Waiters == 0 && !slices.Contains(f.Keys, status.Key) {
 		return // all in its line have gone meanwhile, or their processes have
 	}
-	f.statuses = append(f.statuses, show.Read(status))
-	f.waiters += len(status.Line)
+	f.statuses = append(f.statuses, Read(status))
+	f.Waiters += len(status.Line)
 }
 
 func (f *finder) note(why error) {
-	if f.unreadable++; f.why == nil {
-		f.why = why
+	if f.Unreadable++; f.Why == nil {
+		f.Why = why
 	}
 }
 
@@ -187,11 +183,11 @@ func (f *finder) completeLines(ctx context.Context) error {
 		if s.Waiters <= len(s.Line) {
 			continue
 		}
-		if f.opt.limit > 0 && f.waiters+s.Waiters-len(s.Line) > f.opt.limit {
-			f.cut = true
+		if f.Limit > 0 && f.Waiters+s.Waiters-len(s.Line) > f.Limit {
+			f.Cut = true
 			continue
 		}
-		line, err := f.Line(ctx, *s)
+		line, err := f.Redis.line(ctx, s.Key)
 		if err != nil {
 			if errors.Is(err, context.Canceled) || !redis.HasErrorPrefix(err, "NOPERM") {
 				return err
@@ -199,7 +195,7 @@ func (f *finder) completeLines(ctx context.Context) error {
 			f.note(err)
 			continue
 		}
-		f.waiters += len(line) - len(s.Line)
+		f.Waiters += len(line) - len(s.Line)
 		s.Line, s.Waiters = line, len(line)
 	}
 	return nil
