@@ -54,7 +54,7 @@ func benchLine(b *testing.B, waiters int, keys []string) {
 		return lock, ctx
 	}
 	_, unrelated := kept([]string{"unrelated"}, 2*time.Second)
-	held, holding := kept(keys, 3*time.Second)
+	held, holding := kept(keys, 10*time.Second)
 	began := time.Now()
 	var pools []*redislock.Client
 	for range 4 {
