@@ -162,7 +162,8 @@ func (s Suite) share(t *testing.T, name string, units int, room chan struct{}) {
 		case <-ended.Done():
 			processes.Wait()
 			config, _ := ginkgo.GinkgoConfiguration()
-			if claims != "" && !config.DryRun && !t.Failed() && claimed(t, claims) != units {
+			// A spec that is tried again claims another unit.
+			if claims != "" && !config.DryRun && !t.Failed() && claimed(t, claims) < units {
 				t.Errorf("only %d of %d specs have begun", claimed(t, claims), units)
 			}
 			return
