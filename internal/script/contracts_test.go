@@ -411,20 +411,20 @@ var _ = spec.DescribeOnRedis("The contract of", func(on *spec.Redis) {
 
 	Describe("blocker.lua", func() {
 		const before = "1795306246131123"
-		It("{i, value, ms, ahead, holders, waits}: another's, of which many wait ahead", func(ctx SpecContext) {
+		It("{i, value, ms, ahead, holders}: another's, of which many wait ahead", func(ctx SpecContext) {
 			set(ctx, "a", "t m")
 			set(ctx, "b", "other m d")
 			on.Client.Set(ctx, "c", "other", 0)
 			stand(ctx, "lb", 1795306246131122, "box/7 1 60000 0 t7 m", spec.FullLife, true)
 			stand(ctx, "lb", 1795306246131124, "box/8 1 60000 0 t8 m", spec.FullLife, true)
 			Expect(run(ctx, "blocker", "a b la lb", "t", 2, "0")).To(HaveExactElements(
-				int64(2), "other m d", BeNumerically("~", minute, 1000), int64(2), none, ""))
+				int64(2), "other m d", BeNumerically("~", minute, 1000), int64(2), none))
 			Expect(run(ctx, "blocker", "a b la lb", "t", 2, before)).To(ContainElement(int64(1)))
-			Expect(run(ctx, "blocker", "c", "t", 1, "0")).To(Equal(spec.List{int64(1), "other", int64(-1), none, none, ""}))
+			Expect(run(ctx, "blocker", "c", "t", 1, "0")).To(Equal(spec.List{int64(1), "other", int64(-1), none, none}))
 		})
-		It(`{i, "", 0, ahead, 0, ""}: others wait for it`, func(ctx SpecContext) {
+		It(`{i, "", 0, ahead, 0}: others wait for it`, func(ctx SpecContext) {
 			stand(ctx, "lb", 1795306246131122, "box/7 1 60000 0 t7 m", spec.FullLife, true)
-			Expect(run(ctx, "blocker", "a b la lb", "t", 2, before)).To(Equal(spec.List{int64(2), "", none, int64(1), none, ""}))
+			Expect(run(ctx, "blocker", "a b la lb", "t", 2, before)).To(Equal(spec.List{int64(2), "", none, int64(1), none}))
 		})
 		It("0: nothing is in the way", func(ctx SpecContext) {
 			set(ctx, "a", "t m")
@@ -562,8 +562,8 @@ var _ = spec.DescribeOnRedis("The contract of", func(on *spec.Redis) {
 			on.Client.Set(ctx, "b", "t", 0)
 			on.Client.SAdd(ctx, "s", "x")
 			Expect(run(ctx, "inspect", "a b gone s", 4)).To(HaveExactElements(
-				"t m d", BeNumerically("~", minute, 1000), none, none, BeEmpty(), "", "t", int64(-1), none, none, BeEmpty(), "",
-				nil, int64(-2), none, none, BeEmpty(), "", nil, int64(-1), none, none, BeEmpty(), ""))
+				"t m d", BeNumerically("~", minute, 1000), none, none, BeEmpty(), "t", int64(-1), none, none, BeEmpty(),
+				nil, int64(-2), none, none, BeEmpty(), nil, int64(-1), none, none, BeEmpty()))
 		})
 
 		It("{…, waiters, since, {entry, ticket, late, limit, …}}: live waiters", func(ctx SpecContext) {
@@ -590,44 +590,8 @@ var _ = spec.DescribeOnRedis("The contract of", func(on *spec.Redis) {
 				{[]any{"0", "", 9, 9}, 3, slices.Concat(naming, sharing[:4])},
 			} {
 				Expect(run(ctx, "inspect", "a ha la", append([]any{"1 1=1"}, test.args...)...)).To(HaveExactElements(
-					nil, int64(-2), test.count, int64(6), Equal(test.shown), ""))
+					nil, int64(-2), test.count, int64(6), Equal(test.shown)))
 			}
-		})
-
-		It("{…, waits}: what the holder has noted", func(ctx SpecContext) {
-			set(ctx, "a", "t m")
-			set(ctx, "b", "u")
-			on.Stand(ctx, "la", 7, "box/2 1 60000 0 v", spec.FullLife, true)
-			inspect := func(args ...any) any { // what the holder of a waits for
-				GinkgoHelper()
-				reply, err := run(ctx, "inspect", "a b ha hb la lb", append([]any{"2 1=1 2=1", "0", "", 9}, args...)...)
-				Expect(err).NotTo(HaveOccurred())
-				return reply.(spec.List)[5]
-			}
-			note := func(names string) { inspect(9, names, "t", "u") }
-			Expect(inspect()).To(Equal(""))
-			note("w1:x")
-			Expect(on.Client.Exists(ctx, "lb").Val()).To(BeZero(), "nobody waits there")
-			Expect(inspect()).To(Equal("w1:x"))
-			time.Sleep(200 * time.Millisecond)
-			note("w1:y") // later
-			Expect(inspect()).To(Equal("w1:y"))
-			Expect(run(ctx, "blocker", "a ha la", "other", "1 1=1", "0")).To(HaveExactElements(
-				int64(1), "t m", BeNumerically("~", minute, 2000), int64(1), none, "w1:y"))
-			set(ctx, "a", "other")
-			Expect(inspect()).To(Equal(""), "of another token")
-			set(ctx, "a", "t m")
-			time.Sleep(6100 * time.Millisecond)
-			Expect(inspect()).To(Equal(""), "it has ended")
-			note("w1:z")
-			Expect(on.Client.ZRange(ctx, "la", 0, -1).Val()).To(HaveExactElements("~box", "!t w1:z", "box/2 1 60000 0 v"))
-		})
-
-		It("leaves no note in what is no line", func(ctx SpecContext) {
-			set(ctx, "a", "t")
-			set(ctx, "la", "x")
-			Expect(run(ctx, "inspect", "a ha la", "1 1=1", "0", "", 9, 5, "w1:x", "t")).To(HaveLen(6))
-			Expect(on.Client.Get(ctx, "la").Val()).To(Equal("x"))
 		})
 	})
 })

@@ -1,5 +1,5 @@
 --[[
-inspect: what each key holds, how long it lasts, and how many wait for it. It changes nothing, but may leave a note in a line.
+inspect: what each key holds, how long it lasts, and how many wait for it.
 
 KEYS[1..n]  keys
 KEYS[n+1…]  the houses of all keys that can have one; see shared.lua
@@ -11,11 +11,8 @@ ARGV[4]     how many waiters to show of each line; 0 or missing for none
 ARGV[5]     a ticket, to look only at waiters with lower ones, and at no more than 10,000 of them in all lines together.
             If the key is exclusive, those are left out that name nothing, before the first one that would share it;
             missing to look at all waiters
-ARGV[6]     what the caller waits for, as note.lua writes it, to leave a note of that in lines in which somebody
-            lives; may be missing
-ARGV[6+index]  then, for the line with that index, the token with which it holds the key; "" to leave no note there
 
-Returns     {value, ms, waiters, since, shown, waits, value, ms, …}  for each key in order:
+Returns     {value, ms, waiters, since, shown, value, ms, waiters, since, shown, …}  for each key in order:
             value    nil if the key does not exist or is not a string. If it is shared:
                      {count, token, ms, limit, metadata, token, …}: how many hold it, and up to 100 of
                      them, those who hold it for longest first; limit is 0 for none
@@ -24,7 +21,6 @@ Returns     {value, ms, waiters, since, shown, waits, value, ms, …}  for each 
             since    the ticket of the first of them; 0 if there is none
             shown    {entry, ticket, late, limit, …}: the first of them; late is 1 if the inbox has been silent for
                      two of its three intervals; limit is how many holders it would let the key have, and 0 for no limit
-            waits    what the holder waits for itself, as it has noted lately; "" if nothing is known
             {-2, closed, id}  the guard is closed for closed ms; see marker.lua
 Errors      those of marker.lua, if ARGV[2] is "1"
 ]]
@@ -47,7 +43,6 @@ local n, shares = tonumber(string.match(modes, '^%d+')), nil
 
 local now = call('TIME')
 now = math.floor((now[1] * 1000000 + now[2]) / 1000)
--- include note
 
 local most, below = tonumber(ARGV[4] or 0), ARGV[5]
 local budget = below and 10000 or math.huge -- waiters to look at: those who search for a circle come again and again
@@ -61,16 +56,13 @@ end
 
 -- waiting returns how many live waiters a line has, the ticket of the first of them, and what to show of the first ones. joint
 -- says that several may hold the key. Dead ones stay in a line until obtain, release or beat looks at it.
-local function waiting(line, joint, holder)
+local function waiting(line, joint)
 	local live, late, shown, count, first = {}, {}, {}, 0, nil
 	local marks = pcall('ZRANGEBYSCORE', line, '-inf', '-3.8e15', 'WITHSCORES') -- the key may not be a sorted set
 	for i = 1, #marks, 2 do
 		local inbox, life = string.sub(marks[i], 2), math.floor(-marks[i + 1] % 4096 / 2) * 1000
 		local left = math.floor(-marks[i + 1] / 4096) - now
 		live[inbox], late[inbox] = left >= 0 and left <= life + 1000, left < life / 3 and 1 or 0
-	end
-	if holder and holder ~= '' and next(live) then
-		leave(line, holder, ARGV[6])
 	end
 	local at, found = 0, marks -- without marks, nobody is live
 	while found[1] and budget > 0 and not (below and #shown >= most * 4) do
@@ -106,22 +98,18 @@ for first = 1, n, CHUNK do
 	for i = 1, #values do
 		local index = first + i - 1
 		local line, waiters, since, shown = KEYS[n + shares.count + index], 0, 0, {}
-		local holder, waits = values[i] or '', ''
 		if values[i] == shares.mark and shares.limit[index] and not shares.wrong(index) then
 			values[i] = shares.holders(index, 100)
-			holder = values[i][1] or ''
 			table.insert(values[i], 1, shares.holderCount(index))
 		end
 		if line then
-			waiters, since, shown = waiting(line, type(values[i]) == 'table', ARGV[6 + index])
-			waits = waiters > 0 and not below and holder ~= '' and noteOf(line, string.match(holder, '^[^ ]*')) or ''
+			waiters, since, shown = waiting(line, type(values[i]) == 'table')
 		end
 		held[#held + 1] = values[i]
 		held[#held + 1] = call('PTTL', KEYS[index])
 		held[#held + 1] = waiters
 		held[#held + 1] = since
 		held[#held + 1] = shown
-		held[#held + 1] = waits
 	end
 end
 return held

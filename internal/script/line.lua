@@ -16,8 +16,6 @@ It has a mark for each inbox with such waiters, "~‹inbox›", whose score is m
 In the line of a key that it would share, as shared.lua describes it, a waiter has a third member, "=‹inbox›/‹number›". Its
 score is minus its ticket if it has no limit there, else minus the limit. Such a waiter wants "00".
 
-There may also be notes of those who hold the key and wait for others themselves: see note.lua.
-
 All waiters of an inbox are live until the deadline, unless that is further away than the life plus a second. Who removes a
 waiter that is not live removes the mark as well, and who makes a mark tells the inbox. So the inbox knows whose entries
 may be missing: those that were written before the mark was made. If it says that some of these waiters may have left, they

@@ -43,7 +43,6 @@ type Held struct {
 	Line            []Waiter  // the first waiters, as far as they were asked for
 	Holders         []Holder  // of a shared key, at most 100; nil for others. The fields above are those of the first one
 	Count           int       // how many hold a shared key
-	Waits           []string  // for what its holder waits itself, as far as it has noted that
 }
 
 // Holder is one of those who hold a shared key.
@@ -57,14 +56,6 @@ type Holder struct {
 type Glance struct {
 	Shown int   // how many waiters of each line
 	Below int64 // look only at lower tickets, and leave out those who can be in no circle, as inspect.lua says; 0 for all
-
-	Note *Note // to leave in the lines of keys that the caller holds; nil for none
-}
-
-// Note says what a caller that holds keys waits for.
-type Note struct {
-	Wants  []string
-	Tokens map[string]string // by key that it holds
 }
 
 // Inspect returns a call that asks what keys hold. With a Glance, it also asks who waits for them. Then the keys must be in
@@ -83,12 +74,6 @@ func (s *Scripts) Inspect(names []string, g *Glance) *transport.Call {
 		c.Args = append(c.Args, "0", "", g.Shown)
 		if g.Below > 0 {
 			c.Args = append(c.Args, g.Below)
-			if g.Note != nil {
-				c.Args = append(c.Args, writeWants(g.Note.Wants))
-				for _, name := range names[:len(c.Spare)] {
-					c.Args = append(c.Args, g.Note.Tokens[name])
-				}
-			}
 		}
 	}
 	return c
@@ -114,7 +99,7 @@ func ReadClosure(reply any) Closure {
 // ReadHeld reads a reply of inspect for these keys.
 func ReadHeld(keys []string, reply any) ([]Held, error) {
 	values, _ := reply.([]any)
-	const fields = 6 // of a key
+	const fields = 5 // of a key
 	if len(values) != fields*len(keys) {
 		return nil, unexpected(reply)
 	}
@@ -135,8 +120,6 @@ func ReadHeld(keys []string, reply any) ([]Held, error) {
 		if ticket, _ := values[3].(int64); ticket > 0 {
 			h.Since = time.UnixMicro(ticket)
 		}
-		waits, _ := values[5].(string)
-		h.Waits = readWants(waits)
 		shown, _ := values[4].([]any)
 		for ; len(shown) >= 4; shown = shown[4:] {
 			entry, _ := shown[0].(string)
@@ -227,7 +210,6 @@ type Blocker struct {
 	Ahead    int           // how many callers wait in line for Key before this one
 	Holders  int           // how many others hold Key, if it is shared; else 0
 	Closed   time.Duration // for how long a guard refuses every obtain; 0 if that is not the reason
-	Waits    []string      // for what its holder waits itself, as far as it has noted that
 }
 
 // Blocker returns a call that asks what blocks an obtain of these keys with this token and ticket (0 for none), and the keys
@@ -245,7 +227,7 @@ func (s *Scripts) Blocker(keys Keys, token string, ticket int64) (c *transport.C
 // ReadBlocker reads a reply of blocker for these keys.
 func ReadBlocker(keys []string, reply any) Blocker {
 	parts, _ := reply.([]any)
-	if len(parts) != 6 {
+	if len(parts) != 5 {
 		return Blocker{}
 	}
 	i, _ := parts[0].(int64)
@@ -256,8 +238,7 @@ func ReadBlocker(keys []string, reply any) Blocker {
 		return Blocker{}
 	}
 	holders, _ := parts[4].(int64)
-	waits, _ := parts[5].(string)
-	b := Blocker{Key: keys[i-1], Ahead: int(ahead), Holders: int(holders), Waits: readWants(waits)}
+	b := Blocker{Key: keys[i-1], Ahead: int(ahead), Holders: int(holders)}
 	if b.Token, b.Metadata = split(value); value != "" || left != 0 { // an empty value has a ttl
 		b.TTL = remaining(left)
 	}
@@ -312,7 +293,7 @@ func ReadWaiters(key string, reply any) ([]Waiter, error) {
 			continue
 		}
 		id, _, is := strings.Cut(member, " ")
-		if !is || member[0] == '!' { // a note
+		if !is {
 			continue
 		}
 		inbox, _, _ := strings.Cut(id, "/")

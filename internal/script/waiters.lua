@@ -5,8 +5,8 @@ KEYS[1]     the line, as line.lua describes it
 ARGV        none
 
 Returns     {ms, member, score, …}  the time in ms, and all members, lower scores first: the
-                    marks in any order, the limits of waiters who would share the key, notes, and
-                    then the entries in the order of their tickets
+                    marks in any order, the limits of waiters who would share the key, and then
+                    the entries in the order of their tickets
 Errors      WRONGTYPE  the line is not a sorted set
 ]]
 local now = redis.call('TIME')

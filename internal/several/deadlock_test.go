@@ -97,33 +97,6 @@ func endCircles(across, permits bool, connect func() *redislock.Client, left fun
 		})
 	}
 
-	It("is none where a holder waits itself for others, and those who wait for it learn that", func(ctx SpecContext) {
-		mine, one := hold(ctx, connect(), queue(), key(0))
-		two := spec.Obtain(ctx, connect(), ttl, nil, key(1))
-		inner := spec.StartWaiter(mine, connect(), ttl, queue(), key(1))
-		outer := spec.StartWaiter(ctx, connect(), ttl, queue(), key(0))
-		locks := connect()
-		waits := func() []string {
-			statuses, err := locks.Inspect(ctx, key(0))
-			Expect(err).NotTo(HaveOccurred())
-			return statuses[0].Waits
-		}
-		Eventually(waits).Should(Equal([]string{key(1)}))
-		_, err := locks.Obtain(ctx, key(0), ttl, options(func(o *redislock.Options) { o.Queue, o.Explain = false, true }))
-		refused, is := errors.AsType[*redislock.RefusedError](err)
-		Expect(is).To(BeTrue(), "%v", err)
-		Expect(refused.Waits).To(Equal([]string{key(1)}))
-		Expect(refused).To(MatchError(ContainSubstring(`, and waits itself for "key 1"`)))
-		Consistently(waits).WithTimeout(6 * time.Second).WithPolling(200 * time.Millisecond).Should(Equal([]string{key(1)}))
-
-		spec.Release(ctx, two)
-		third := inner.Granted()
-		Eventually(waits).WithTimeout(8*time.Second).Should(BeNil(), "its last note ends")
-		spec.Release(ctx, one, third)
-		spec.Release(ctx, outer.Granted())
-		Eventually(left).WithArguments(ctx).Should(BeEmpty())
-	})
-
 	It("that goes over a position in line ends", func(ctx SpecContext) {
 		mine, one := hold(ctx, connect(), queue(), key(0))
 		theirs, two := hold(ctx, connect(), queue(), key(1))
