@@ -79,11 +79,11 @@ var _ = Describe("ls --watch at a terminal", func() {
 		func(lines, columns uint16, last, afterPage, lastRow, fourth string) {
 			locks(5_000)
 			begin(lines, columns, "$R ls --watch=1m")
+			Eventually(line(int(lines) - 1)).Should(Equal("1 of 5000   / filter  s sort  Enter inspect  f free  ? help  q quit"))
+			shows("key:0000", last)
 			Expect(line(0)()).To(MatchRegexp(`^\d\d:\d\d:\d\d  5000 locks by key, every 1m0s$`))
 			Expect(line(1)()).To(MatchRegexp(`^  KEY  +HOLDER  +PID  +COMMAND  +AGE  +TTL  +LINE$`))
-			Expect(line(int(lines) - 1)()).To(Equal("1 of 5000   / filter  s sort  Enter inspect  f free  ? help  q quit"))
 			Expect(line(2)()).To(MatchRegexp(`^>  ?key:0000  +ann@db-0  +9000  \./job 0 .* 59m5\ds     0$`))
-			shows("key:0000", last)
 			press := func(keys string, selected string) {
 				GinkgoHelper()
 				user.Types(keys)
@@ -148,7 +148,7 @@ var _ = Describe("ls --watch at a terminal", func() {
 		selects("key:0022")
 		user.Types("/\x15鍵q" + enter)
 		Eventually(line(2)).Should(Equal("  nothing has this text"))
-		Expect(line(23)()).To(HavePrefix("0 of 0 with 鍵q "))
+		Eventually(line(23)).Should(HavePrefix("0 of 0 with 鍵q "))
 		user.Types(esc)
 		selects("key:0022") // from before
 		shows("key:0009", "key:0029")
@@ -181,7 +181,7 @@ var _ = Describe("ls --watch at a terminal", func() {
 			Eventually(line(1)).Should(Equal("key:0001"))
 			user.Shows(`(?m)^  token  +` + tokenOf(1) + `$`)
 			user.Shows(`(?m)^  command  +\./job 1$`)
-			Expect(line(23)()).To(Equal("Esc back  f free  q quit"))
+			Eventually(line(23)).Should(Equal("Esc back  f free  q quit"))
 			user.Types(back)
 			selects("key:0001")
 		}
@@ -328,7 +328,7 @@ var _ = Describe("ls --watch at a terminal", func() {
 		selects("key:0001")
 		Expect(user.Display.Selected()).To(BeEmpty())
 		Expect(user.Display.Colours()).To(BeZero())
-		Expect(line(2)()).To(MatchRegexp(`^  key:0000 .*$`))
+		Eventually(line(2)).Should(MatchRegexp(`^  key:0000 .*$`))
 	})
 
 	It("reads keys when it comes to the foreground, and none before", func() {
