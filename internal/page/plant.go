@@ -1,7 +1,6 @@
 package page
 
 import (
-	"math"
 	"slices"
 	"time"
 
@@ -27,8 +26,9 @@ func (p *planter) plant() {
 	for i, c := range p.finding.Tree.Circles[:min(len(p.finding.Tree.Circles), maxCircles)] {
 		p.circle(i+1, c)
 	}
+	wanted := p.wanted()
 	for _, l := range p.finding.Tree.Roots {
-		if !p.locks[l] && p.wants(l, map[*tree.Lock]bool{}) {
+		if !p.locks[l] && wanted[l] {
 			p.add(&p.Trees, p.lock(l, true))
 		}
 	}
@@ -71,26 +71,22 @@ func (p *planter) wantsLine(k *tree.Key) bool {
 		slices.ContainsFunc(k.Places, func(at *tree.Place) bool { return p.Query.matches(at.Waiter.Metadata) })
 }
 
-// wants reports whether the user wants to see a lock or something below it.
-func (p *planter) wants(l *tree.Lock, seen map[*tree.Lock]bool) bool {
-	if seen[l] {
-		return false
-	}
-	seen[l] = true
-	if p.Query.matches(l.Metadata) {
-		return true
-	}
-	for _, h := range l.Keys {
-		if p.wantsLine(h.Key) {
-			return true
-		}
-		for _, at := range h.Key.Places {
-			if slices.ContainsFunc(at.Waiter.Locks, func(l *tree.Lock) bool { return p.wants(l, seen) }) {
-				return true
-			}
+// wanted returns the locks that the user wants to see, and those with something below them that the user wants to see.
+func (p *planter) wanted() map[*tree.Lock]bool {
+	var keys []*tree.Key
+	var locks []*tree.Lock
+	for _, k := range p.finding.Tree.Keys {
+		if p.wantsLine(k) {
+			keys = append(keys, k)
 		}
 	}
-	return false
+	for _, l := range p.finding.Tree.Locks {
+		if p.Query.matches(l.Metadata) {
+			locks = append(locks, l)
+		}
+	}
+	_, above := tree.Above(keys, locks)
+	return above
 }
 
 // add adds a node, while there is room for it.
@@ -108,13 +104,9 @@ func (p *planter) lock(l *tree.Lock, root bool) *node {
 	if root {
 		n.Who = new(whoIs(l.Token, l.Metadata))
 	}
-	least := time.Duration(math.MaxInt64)
 	var open []*tree.Key
 	for _, h := range l.Keys {
 		n.Keys = append(n.Keys, words.Escape(h.Key.Key))
-		if ttl := h.TTL(); ttl > 0 {
-			least = min(least, ttl)
-		}
 		if h.Key.Waiters > 0 && !p.keys[h.Key] {
 			open = append(open, h.Key)
 		}
@@ -122,8 +114,8 @@ func (p *planter) lock(l *tree.Lock, root bool) *node {
 	if o, _ := tree.OwnerOf(l.Metadata); !o.Since.IsZero() {
 		n.Since = "for " + words.Duration(max(time.Since(o.Since), 0)) + ", "
 	}
-	if least < math.MaxInt64 {
-		n.Since += words.Duration(max(least-p.passed, 0)) + " left"
+	if ttl := l.TTL(); ttl >= 0 {
+		n.Since += words.Duration(max(ttl-p.passed, 0)) + " left"
 	} else {
 		n.Since += "no expiry"
 	}
@@ -155,34 +147,27 @@ func (p *planter) below(n *node, keys []*tree.Key) {
 func (p *planter) waiter(b tree.Branch) *node {
 	w := b.Waiter
 	n := &node{Who: new(whoIs(w.Token, w.Metadata)), Verb: "waits for", More: w.Wants == nil}
-	var here []string
-	for _, at := range b.Places {
-		here = append(here, at.Key.Key)
-		n.Keys = append(n.Keys, words.Escape(at.Key.Key))
-	}
-	for _, key := range w.Wants {
-		if !slices.Contains(here, key) {
-			n.Also = append(n.Also, words.Escape(key))
-		}
-	}
+	here, others := b.Keys()
+	n.Keys, n.Also = escaped(here), escaped(others)
 	n.Since = "for " + words.Duration(max(p.finding.Now.Sub(w.Since)+p.passed, 0))
 	if w.Late {
 		n.Since += ", late"
 	}
 	for _, held := range w.Holds {
-		i := slices.IndexFunc(w.Locks, func(l *tree.Lock) bool { return l.Token == held.Token })
-		if i >= 0 && !p.locks[w.Locks[i]] && w.Locks[i].Waiting() > 0 {
-			p.add(&n.Below, p.lock(w.Locks[i], false))
+		l := w.Lock(held.Token)
+		if l != nil && !p.locks[l] && l.Waiting() > 0 {
+			p.add(&n.Below, p.lock(l, false))
 			continue
 		}
-		one := &node{Verb: "holds", More: held.More}
-		for _, key := range held.Keys {
-			one.Keys = append(one.Keys, words.Escape(key))
-		}
-		if i >= 0 {
-			one.Stuck = p.circles[w.Locks[i]]
-		}
-		p.add(&n.Below, one)
+		p.add(&n.Below, &node{Verb: "holds", Keys: escaped(held.Keys), More: held.More, Stuck: p.circles[l]}) // 0 for nil
 	}
 	return n
+}
+
+func escaped(keys []string) []string {
+	safe := make([]string, len(keys))
+	for i, key := range keys {
+		safe[i] = words.Escape(key)
+	}
+	return safe
 }

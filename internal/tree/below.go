@@ -9,6 +9,19 @@ type Branch struct {
 	Skipped int      // how many before it are left out
 }
 
+// Keys returns the keys of that lock for which the waiter waits, and the other keys that it wants, as far as it names them.
+func (b *Branch) Keys() (here, others []string) {
+	for _, p := range b.Places {
+		here = append(here, p.Key.Key)
+	}
+	for _, key := range b.Waiter.Wants {
+		if !slices.Contains(here, key) {
+			others = append(others, key)
+		}
+	}
+	return here, others
+}
+
 // Below returns some of those who wait for keys, in the order in which they came: so many, and as many of those behind them
 // who hold locks for which others wait; 0 for all. more counts the waiters behind them.
 func Below(keys []*Key, most int) (some []Branch, more int) {

@@ -14,6 +14,14 @@ type Owner struct {
 	Since           time.Time // when the lock was acquired, by the clock of that host
 }
 
+// Name returns user@host, or the one of them that is known.
+func (o *Owner) Name() string {
+	if o.User != "" && o.Host != "" {
+		return o.User + "@" + o.Host
+	}
+	return cmp.Or(o.User, o.Host)
+}
+
 // OwnerOf reads metadata. ok is false if it is not a JSON object.
 func OwnerOf(metadata string) (o Owner, ok bool) {
 	var fields map[string]json.RawMessage

@@ -54,30 +54,41 @@ func (l *Lock) Waiting() (count int) {
 	return count
 }
 
-// Narrow leaves out the trees that have none of these keys, and their circles.
-func (t *Tree) Narrow(keys []*Key) {
-	above := map[*Key]bool{} // the keys, and those that lead to them
-	roots := map[*Lock]bool{}
+// Above returns these keys and locks, and all that lead to them.
+func Above(keys []*Key, locks []*Lock) (aboveKeys map[*Key]bool, aboveLocks map[*Lock]bool) {
+	aboveKeys, aboveLocks = map[*Key]bool{}, map[*Lock]bool{}
 	due := slices.Clone(keys)
-	for len(due) > 0 {
-		k := due[len(due)-1]
-		due = due[:len(due)-1]
-		if above[k] {
-			continue
+	add := func(l *Lock) {
+		if aboveLocks[l] {
+			return
 		}
-		above[k] = true
-		for _, h := range k.Holders {
-			if roots[h.Lock] {
-				continue
-			}
-			roots[h.Lock] = true
-			for _, w := range h.Lock.Waits {
-				for _, p := range w.Places {
-					due = append(due, p.Key)
-				}
+		aboveLocks[l] = true
+		for _, w := range l.Waits {
+			for _, p := range w.Places {
+				due = append(due, p.Key)
 			}
 		}
 	}
+	for _, l := range locks {
+		add(l)
+	}
+	for len(due) > 0 {
+		k := due[len(due)-1]
+		due = due[:len(due)-1]
+		if aboveKeys[k] {
+			continue
+		}
+		aboveKeys[k] = true
+		for _, h := range k.Holders {
+			add(h.Lock)
+		}
+	}
+	return aboveKeys, aboveLocks
+}
+
+// Narrow leaves out the trees that have none of these keys, and their circles.
+func (t *Tree) Narrow(keys []*Key) {
+	above, roots := Above(keys, nil)
 	t.Roots = slices.DeleteFunc(t.Roots, func(l *Lock) bool { return !roots[l] })
 	t.Unheld = slices.DeleteFunc(t.Unheld, func(k *Key) bool { return !above[k] })
 	reached := t.collect()

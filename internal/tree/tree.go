@@ -41,6 +41,17 @@ type Lock struct {
 	stuck bool
 }
 
+// TTL returns for how long the lock holds all its keys, as far as they have an expiry; -1 if none of them has.
+func (l *Lock) TTL() time.Duration {
+	least := time.Duration(-1)
+	for _, h := range l.Keys {
+		if ttl := h.TTL(); ttl > 0 && (least < 0 || ttl < least) {
+			least = ttl
+		}
+	}
+	return least
+}
+
 // Hold is a key that a lock holds.
 type Hold struct {
 	Lock  *Lock
@@ -68,6 +79,16 @@ type Waiter struct {
 
 	stuck   bool
 	blocked int // how many of its places block it
+}
+
+// Lock returns the lock of the tree that its caller holds with that token; nil if there is none.
+func (w *Waiter) Lock(token string) *Lock {
+	for _, l := range w.Locks {
+		if l.Token == token {
+			return l
+		}
+	}
+	return nil
 }
 
 // Place is the place of a waiter in the line of a key.

@@ -106,20 +106,18 @@ func Masters(ctx context.Context, client redis.UniversalClient) ([]*redis.Client
 
 // Survey returns what looks through all keys.
 func (s *Session) Survey() *survey.Redis {
-	r := &survey.Redis{Locks: s.Locks}
-	r.Masters = func(ctx context.Context) (all []redis.UniversalClient, err error) {
-		masters, err := Masters(ctx, s.Client)
-		for _, master := range masters {
-			all = append(all, master)
+	q, isQuorum := s.Client.(*Quorum)
+	if !isQuorum {
+		return survey.Of(s.Locks, s.Client)
+	}
+	masters := func(ctx context.Context) (all []redis.UniversalClient, err error) {
+		servers, err := q.answering(ctx, straggler)
+		for _, server := range servers {
+			all = append(all, server)
 		}
 		return all, err
 	}
-	if q, isQuorum := s.Client.(*Quorum); isQuorum {
-		r.Quorum = len(q.All)
-	} else {
-		r.Client = s.Client
-	}
-	return r
+	return &survey.Redis{Locks: s.Locks, Quorum: len(q.All), Masters: masters}
 }
 
 // neighborPatience bounds a connection to a neighbor, and each answer. Often it cannot be reached from here.

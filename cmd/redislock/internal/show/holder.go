@@ -131,14 +131,9 @@ func OwnerOf(metadata string) Owner {
 	if !isObject {
 		return Owner{Who: words.Escape(metadata)}
 	}
-	user, host := words.Escape(found.User), words.Escape(found.Host)
-	o := Owner{
-		Who: cmp.Or(user, host), PID: words.Escape(found.PID), Command: words.Escape(found.Command), Since: found.Since,
+	return Owner{
+		Who: words.Escape(found.Name()), PID: words.Escape(found.PID), Command: words.Escape(found.Command), Since: found.Since,
 	}
-	if user != "" && host != "" {
-		o.Who = user + "@" + host
-	}
-	return o
 }
 
 // TTL writes the remaining ttl of a key, as in [redislock.Status].

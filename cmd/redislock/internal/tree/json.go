@@ -147,10 +147,8 @@ func waiterOf(w *tree.Waiter, at string) waiterJSON {
 	}
 	for _, held := range w.Holds {
 		one := holdingJSON{Keys: held.Keys, More: held.More}
-		for _, l := range w.Locks {
-			if l.Token == held.Token {
-				one.Lock = &l.ID
-			}
+		if l := w.Lock(held.Token); l != nil {
+			one.Lock = &l.ID
 		}
 		j.Holds = append(j.Holds, one)
 	}

@@ -3,8 +3,6 @@ package tree
 import (
 	"bytes"
 	"fmt"
-	"math"
-	"slices"
 	"strings"
 	"time"
 
@@ -190,10 +188,7 @@ func (d *drawing) waiter(one tree.Branch, first, prefix string, depth int) {
 	}
 	w := one.Waiter
 	cells := []term.Cell{{Text: waiterName(w) + wish(one.Places[0].Limit)}}
-	var here []string
-	for _, p := range one.Places {
-		here = append(here, p.Key.Key)
-	}
+	here, others := one.Keys()
 	cells = append(cells, names(here, " and ")...)
 	cells = append(cells, term.Cell{Text: " for " + words.Duration(max(d.Now.Sub(w.Since), 0))})
 	if w.Late {
@@ -202,7 +197,7 @@ func (d *drawing) waiter(one tree.Branch, first, prefix string, depth int) {
 	if w.Wants == nil {
 		cells = append(cells, term.Cell{Text: ", among more keys"})
 	}
-	if others := without(w.Wants, here); len(others) > 0 {
+	if len(others) > 0 {
 		cells = append(cells, term.Cell{Text: ", also wants "})
 		cells = append(cells, names(others, " and ")...)
 	}
@@ -211,9 +206,9 @@ func (d *drawing) waiter(one tree.Branch, first, prefix string, depth int) {
 	deep := d.bounds.depth > 0 && depth == d.bounds.depth
 	var nested []*tree.Lock
 	for _, held := range w.Holds {
-		i := slices.IndexFunc(w.Locks, func(l *tree.Lock) bool { return l.Token == held.Token })
-		if i >= 0 && !deep && !d.locks[w.Locks[i]] && w.Locks[i].Waiting() > 0 {
-			nested = append(nested, w.Locks[i])
+		l := w.Lock(held.Token)
+		if l != nil && !deep && !d.locks[l] && l.Waiting() > 0 {
+			nested = append(nested, l)
 			continue
 		}
 		if again {
@@ -224,8 +219,8 @@ func (d *drawing) waiter(one tree.Branch, first, prefix string, depth int) {
 		if held.More {
 			cells = append(cells, term.Cell{Text: " and more"})
 		}
-		if i >= 0 {
-			cells = append(cells, d.reference(w.Locks[i], deep))
+		if l != nil {
+			cells = append(cells, d.reference(l, deep))
 		}
 	}
 	if w.HoldsMore {
@@ -270,14 +265,8 @@ func (d *drawing) holding(l *tree.Lock) string {
 	if since := show.OwnerOf(l.Metadata).Since; !since.IsZero() {
 		text = " for " + words.Duration(max(time.Since(since), 0))
 	}
-	least := time.Duration(math.MaxInt64)
-	for _, h := range l.Keys {
-		if ttl := h.TTL(); ttl > 0 {
-			least = min(least, ttl)
-		}
-	}
-	if least < math.MaxInt64 {
-		text += ", " + words.Duration(least) + " left"
+	if ttl := l.TTL(); ttl >= 0 {
+		text += ", " + words.Duration(ttl) + " left"
 	} else {
 		text += ", without an expiry"
 	}

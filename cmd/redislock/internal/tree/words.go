@@ -79,8 +79,3 @@ func keysOf(l *tree.Lock) (keys []string) {
 	}
 	return keys
 }
-
-// without returns those of keys that are not among others.
-func without(keys, others []string) []string {
-	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return slices.Contains(others, key) })
-}
