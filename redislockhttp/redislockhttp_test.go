@@ -259,6 +259,36 @@ var _ = spec.DescribeQuorumOf(spec.OnServer, 3, "the page", func(on *spec.Quorum
 	})
 })
 
+// ahead is a server whose clock is an hour ahead.
+type ahead struct{}
+
+func (ahead) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (ahead) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+func (ahead) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if asked, is := cmd.(*redis.TimeCmd); is {
+			asked.SetVal(asked.Val().Add(time.Hour))
+		}
+		return err
+	}
+}
+
+var _ = spec.DescribeQuorumOf(spec.OnServer, 3, "the page", func(on *spec.Quorum) {
+	It("says how long a waiter has waited by the clock of the servers", func(ctx SpecContext) {
+		lock := spec.Obtain(ctx, on.Locks, ttl, nil, "a")
+		var clients []redis.UniversalClient
+		for _, s := range on.Servers {
+			stand(ctx, s.Own, "api-2", "a", lock)
+			s.Client.AddHook(ahead{})
+			clients = append(clients, s.Client)
+		}
+		Expect(text(redislockhttp.QuorumHandler(clients), "/")).To(ContainSubstring("bob@api-2 pid 7 waits for a for 1h00m"))
+	})
+})
+
 var _ = Describe("The page of a Cluster", Label(spec.OnServer), func() {
 	It("shows the keys of all masters, also through a type of the user's", func(ctx SpecContext) {
 		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: spec.StartCluster().Addrs()})

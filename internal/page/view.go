@@ -110,23 +110,18 @@ func newView(found *look, q query, now time.Time) *view {
 	if found.Unreadable > 0 {
 		v.Notes = append(v.Notes, fmt.Sprintf("%d keys could not be read: %v", found.Unreadable, found.Why))
 	}
-	(&planter{view: v, finding: found.Finding, passed: now.Sub(found.seen)}).plant()
-	v.table(found.locks, now)
+	passed := now.Sub(found.seen)
+	(&planter{view: v, finding: found.Finding, passed: passed}).plant()
+	v.table(found.locks, now, passed)
 	return v
 }
 
 func whoIs(token, metadata string) who {
 	o, isObject := tree.OwnerOf(metadata)
-	w := who{PID: words.Escape(o.PID), Command: words.Escape(o.Command), Token: words.ShortToken(token)}
-	switch {
-	case !isObject:
-		w.Name = words.Escape(metadata)
-	case o.User != "" && o.Host != "":
-		w.Name = words.Escape(o.User + "@" + o.Host)
-	default:
-		w.Name = words.Escape(cmp.Or(o.User, o.Host))
+	w := who{
+		Name: words.Escape(o.Name()), PID: words.Escape(o.PID), Command: words.Escape(o.Command), Token: words.ShortToken(token),
 	}
-	if w.Name == "" {
+	if !isObject || w.Name == "" {
 		w.Name = words.Metadata(metadata)
 	}
 	return w
@@ -195,8 +190,8 @@ func sinceOf(s *survey.Status) time.Time {
 	return time.Unix(1<<40, 0)
 }
 
-// table fills in the rows.
-func (v *view) table(locks []survey.Status, now time.Time) {
+// table fills in the rows. The locks were seen that long ago.
+func (v *view) table(locks []survey.Status, now time.Time, passed time.Duration) {
 	var wanted []*survey.Status
 	for i := range locks {
 		s := &locks[i]
@@ -222,11 +217,11 @@ func (v *view) table(locks []survey.Status, now time.Time) {
 		v.More = 0
 	}
 	for _, s := range wanted {
-		v.Rows = append(v.Rows, rowOf(s, now))
+		v.Rows = append(v.Rows, rowOf(s, now, passed))
 	}
 }
 
-func rowOf(s *survey.Status, now time.Time) row {
+func rowOf(s *survey.Status, now time.Time, passed time.Duration) row {
 	r := row{
 		ID: "k" + hashOf(s.Key)[len("sha256-"):], Key: words.Escape(s.Key), Who: whoIs(s.Token, s.Metadata), Waiters: s.Waiters,
 	}
@@ -238,7 +233,7 @@ func rowOf(s *survey.Status, now time.Time) row {
 	case s.HolderCount > 1:
 		r.Count = words.Count(s.HolderCount, "holder")
 		for _, h := range s.Holders {
-			r.Sharers = append(r.Sharers, sharer{whoIs(h.Token, h.Metadata), words.Duration(h.TTL)})
+			r.Sharers = append(r.Sharers, sharer{whoIs(h.Token, h.Metadata), words.Duration(max(h.TTL-passed, 0))})
 		}
 	}
 	if o, isObject := tree.OwnerOf(s.Metadata); isObject {
@@ -252,7 +247,7 @@ func rowOf(s *survey.Status, now time.Time) row {
 	}
 	switch {
 	case s.TTL > 0:
-		r.Left = words.Duration(s.TTL)
+		r.Left = words.Duration(max(s.TTL-passed, 0))
 	case s.TTL < 0:
 		r.Left = "no expiry"
 	}

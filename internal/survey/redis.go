@@ -105,14 +105,18 @@ func (r *Redis) line(ctx context.Context, key string) ([]redislock.Waiter, error
 	return r.Locks.Line(ctx, key)
 }
 
-// now returns the time by the server's clock.
+// now returns the time by the clock of a server; by that of this machine if an ACL forbids TIME.
 func (r *Redis) now(ctx context.Context) time.Time {
-	if r.Client != nil {
-		if now, err := r.Client.Time(ctx).Result(); err == nil { // an ACL may forbid TIME
-			return now
+	now := time.Now()
+	_, _ = r.each(ctx, func(server redis.UniversalClient) error {
+		found, err := server.Time(ctx).Result()
+		if err != nil {
+			return err
 		}
-	}
-	return time.Now()
+		now = found
+		return ErrEnough
+	})
+	return now
 }
 
 // MastersOf returns a client for each server of a client that has keys: all masters of a Cluster, all shards of a Ring, or
