@@ -9,8 +9,8 @@
 // # What it does not do
 //
 // It changes nothing, in Redis or elsewhere, and answers nothing but GET and HEAD. It shows no more of a token than its
-// first characters, so nobody can release a lock with it. But it shows keys and metadata to everybody whom the mux lets in:
-// whoever adds the handler decides who that is. Scripts and frames of other origins get 403.
+// first characters, so nobody can release a lock with it. But it shows keys and metadata to everyone whom the mux lets in.
+// So add it where only operators get. Scripts and frames of other origins get 403.
 //
 // # What it costs
 //

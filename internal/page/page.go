@@ -79,8 +79,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, v.html())
 }
 
-// isOwn reports whether a request comes from the page itself, from its user, or from what is no browser. A link on another
-// page may lead to this one, but nothing of another origin may read it.
+// isOwn reports whether a request comes from the page itself, from its user, or from a program that is not a browser. A link
+// on another page may lead to this one, but nothing of another origin may read it.
 func isOwn(r *http.Request) bool {
 	if origin := r.Header.Get("Origin"); origin != "" && origin != "http://"+r.Host && origin != "https://"+r.Host {
 		return false

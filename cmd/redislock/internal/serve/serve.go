@@ -74,7 +74,7 @@ func run(ctx context.Context, target *connect.Target, opt options) error {
 	defer func() { _ = server.Close() }()
 	session.Complain(fmt.Errorf("serving http://%s/", addressOf(host, listener.Addr())))
 	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		session.Complain(errors.New("whoever reaches this address sees keys and metadata; there is no password"))
+		session.Complain(errors.New("anyone who reaches this address can read keys and metadata; there is no password"))
 	}
 	select {
 	case <-ctx.Done():

@@ -78,7 +78,7 @@ var _ = Describe("serve", func() {
 	It("warns if others can reach it", func(ctx SpecContext) {
 		session, url := begin(on.URL, "--listen", ":0")
 		Expect(url).To(HavePrefix("http://localhost:"))
-		Eventually(session.Err).Should(gbytes.Say("whoever reaches this address sees keys and metadata; there is no password"))
+		Eventually(session.Err).Should(gbytes.Say("anyone who reaches this address can read keys and metadata; there is no password"))
 		code, _ := get(ctx, url, "")
 		Expect(code).To(Equal(http.StatusOK))
 	})
