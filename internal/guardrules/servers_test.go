@@ -58,7 +58,7 @@ func (n *node) remember() {
 		case "string":
 			e.value, err = db.Get(key)
 		case "zset":
-			e.set, err = db.SortedSet(key)
+			e.set = spec.SortedSet(db, key)
 		}
 		switch left := db.TTL(key); {
 		case err != nil:

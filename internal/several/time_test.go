@@ -107,8 +107,7 @@ func TestQuorumWaitersHaveOneOrder(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		line := func(server *spec.MemoryServer) map[string]float64 { // tickets by what an entry says after its id
 			tickets := map[string]float64{}
-			members, _ := server.Memory.SortedSet("a{a}:redislock:line")
-			for member, ticket := range members {
+			for member, ticket := range spec.SortedSet(server.Memory.DB(0), "a{a}:redislock:line") {
 				if id, rest, _ := strings.Cut(member, " "); id[0] != '~' {
 					tickets[rest] = ticket
 				}

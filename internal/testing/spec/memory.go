@@ -143,8 +143,7 @@ func (s *MemoryServer) Holders(key string) map[string]time.Duration {
 		return map[string]time.Duration{token: lasts}
 	}
 	all, now := map[string]time.Duration{}, time.Now().UnixMilli()
-	members, _ := s.Memory.SortedSet(keyname.HouseOf(key))
-	for member, score := range members {
+	for member, score := range SortedSet(s.Memory.DB(0), keyname.HouseOf(key)) {
 		if left := time.Duration(int64(score)-now) * time.Millisecond; left > 0 {
 			all[member] = min(left, lasts)
 		}
@@ -153,6 +152,16 @@ func (s *MemoryServer) Holders(key string) map[string]time.Duration {
 		all[""] = lasts
 	}
 	return all
+}
+
+// SortedSet returns a copy of a sorted set. miniredis itself would hand out the map that it goes on to write.
+func SortedSet(db *miniredis.RedisDB, key string) map[string]float64 {
+	members, _ := db.ZMembers(key)
+	copied := map[string]float64{}
+	for _, member := range members {
+		copied[member], _ = db.ZScore(key, member)
+	}
+	return copied
 }
 
 // SkewClock makes the fencing tokens that a client proposes to the server look as if its clock were ahead.
