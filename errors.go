@@ -98,6 +98,10 @@ type RefusedError struct {
 	// Closed is for how long the guard of [WithGuard] refuses every lock, because Redis may have forgotten some; 0 if the
 	// guard is open, or if there is none. If it is not 0, the other fields are zero.
 	Closed time.Duration
+
+	// Waits are keys for which the holder waits itself, in line and while it holds Key, as of a few seconds ago; nil if that is
+	// not known, or if it does not wait. See [Options.Queue].
+	Waits []string
 }
 
 // Error names the key and its holder. It shows at most the first six characters of the token.
@@ -125,6 +129,13 @@ func (e *RefusedError) Error() string {
 		text.WriteString(" without expiry")
 	} else {
 		fmt.Fprintf(&text, " for %v more", e.TTL)
+	}
+	for i, key := range e.Waits {
+		word := ", and waits itself for "
+		if i > 0 {
+			word = ", "
+		}
+		fmt.Fprintf(&text, "%s%q", word, key)
 	}
 	if e.Ahead > 0 {
 		fmt.Fprintf(&text, ", %d ahead in line", e.Ahead)

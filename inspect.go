@@ -26,6 +26,10 @@ type Status struct {
 	Holders     []Holder
 	HolderCount int
 
+	// Waits are keys for which the holder waits itself, in line and while it holds Key, as of a few seconds ago, if anybody
+	// waits for Key; nil if that is not known, or if it does not wait. Of several holders, it is said of the first one.
+	Waits []string
+
 	// Line is the first of the waiters, in the order in which they will be served: at most 100, and of many keys fewer, so that
 	// they are about 10,000 in all. [Client.Line] returns all.
 	Line []Waiter
@@ -140,7 +144,7 @@ const (
 func statusOf(key string, h *script.Held) Status {
 	s := Status{
 		Key: key, Token: h.Token, Metadata: h.Metadata, TTL: h.TTL, HolderCount: h.Count,
-		Waiters: h.Waiters, WaitingSince: h.Since,
+		Waiters: h.Waiters, WaitingSince: h.Since, Waits: h.Waits,
 	}
 	for _, one := range h.Holders {
 		s.Holders = append(s.Holders, Holder(one))

@@ -275,6 +275,7 @@ var _ = spec.DescribeOnRedis("Arguments", func(on *spec.Redis) {
 		Entry("a token with a wide space", `holds white space`, []string{"a"}, time.Minute, &redislock.Options{Token: "a\u2003b"}),
 		Entry("FenceKey among the keys", `FenceKey "b" is also a key`, []string{"a", "b"}, time.Minute, &redislock.Options{FenceKey: "b"}),
 		Entry("a key that would share a line", `repeats itself as its hash tag`, []string{"a{a}"}, time.Minute, &redislock.Options{Queue: true}),
+		Entry("another reserved key", `names that end in ":redislock:note" are reserved`, []string{"a:redislock:note"}, time.Minute, nil),
 		Entry("a reserved FenceKey", `are reserved`, []string{"a"}, time.Minute, &redislock.Options{FenceKey: "f:redislock:line"}),
 	)
 

@@ -30,10 +30,8 @@ func Keys(keys []string) error {
 // reserved returns an error if the library uses that name itself. what is what a caller wants to name so.
 func reserved(what, name string) error {
 	switch {
-	case strings.HasSuffix(name, keyname.LineSuffix):
-		return fault.Invalid("%s %q: names that end in %q are reserved", what, name, keyname.LineSuffix)
-	case strings.HasSuffix(name, keyname.HouseSuffix):
-		return fault.Invalid("%s %q: names that end in %q are reserved", what, name, keyname.HouseSuffix)
+	case keyname.IsBeside(name):
+		return fault.Invalid("%s %q: names that end in %q are reserved", what, name, name[strings.LastIndex(name, ":redislock:"):])
 	case name == keyname.GuardMarker:
 		return fault.Invalid("%s %q is reserved for the marker of a guard", what, name)
 	}

@@ -30,6 +30,11 @@
 // entry has to name the key as well. Of a lock with more keys than an entry names, Search believes that it has the others
 // only if the library has made its token.
 //
+// # What a search leaves
+//
+// While it looks, it leaves a note beside each key that the caller holds and somebody waits for: for which keys the caller
+// waits. So those who wait for the caller can say that. Nothing else relies on a note, and it ends after six seconds.
+//
 // # What a search takes
 //
 // A line of 1,000 waiters may have 500,000 arrows. So no arrow is written down: a queue says of each waiter up to where in

@@ -41,6 +41,7 @@ func Search(ctx context.Context, look Look, w *Waiter, ticket int64) ([]Arrow, e
 		return nil, ctx.Err()
 	}
 	s := &search{look: look, waiter: w, glance: script.Glance{Shown: maxShown, Below: ticket}, held: map[string]script.Held{}}
+	s.glance.Note = w.note()
 	found, err := s.explore(ctx)
 	if err != nil || found == nil {
 		return nil, err
@@ -53,7 +54,7 @@ func Search(ctx context.Context, look Look, w *Waiter, ticket int64) ([]Arrow, e
 		return nil, ctx.Err()
 	}
 	keys, before := s.keys, s.held
-	s.keys, s.held = nil, map[string]script.Held{}
+	s.keys, s.held, s.glance.Note = nil, map[string]script.Held{}, nil
 	if err := s.read(ctx, keys); err != nil {
 		return nil, err
 	}
@@ -91,6 +92,17 @@ func (s *search) explore(ctx context.Context) ([]Arrow, error) {
 			return nil, err
 		}
 	}
+}
+
+// note returns what the waiter notes for those who wait for what its caller holds.
+func (w *Waiter) note() *script.Note {
+	n := &script.Note{Wants: slices.Sorted(maps.Keys(w.Limits)), Tokens: map[string]string{}}
+	for _, lock := range w.Holds {
+		for _, key := range lock.Keys {
+			n.Tokens[key] = lock.Token
+		}
+	}
+	return n
 }
 
 // ownKeys returns the keys that the caller holds.

@@ -12,6 +12,10 @@ const (
 	// may end in it.
 	HouseSuffix = ":redislock:house"
 
+	// NoteSuffix ends the names of the keys in which the library keeps what the holder of a key waits for itself. No lock key
+	// may end in it.
+	NoteSuffix = ":redislock:note"
+
 	// SharedMark is the value of a key that several may hold. Who holds it is in its house. The scripts contain it as well.
 	SharedMark = " redislock:shared"
 
@@ -74,4 +78,17 @@ func HouseOf(key string) string {
 	var name strings.Builder
 	writeBeside(&name, key, HouseSuffix)
 	return name.String()
+}
+
+// NoteOf returns the name of the note about the holder of a key, or "" if it can have none. It can have one if it can have a
+// line.
+func NoteOf(key string) string {
+	var name strings.Builder
+	writeBeside(&name, key, NoteSuffix)
+	return name.String()
+}
+
+// IsBeside reports whether the library keeps something about a lock key under that name, so no lock key can have it.
+func IsBeside(name string) bool {
+	return strings.HasSuffix(name, LineSuffix) || strings.HasSuffix(name, HouseSuffix) || strings.HasSuffix(name, NoteSuffix)
 }

@@ -16,6 +16,7 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/redislock/redislock/internal/keyname"
 	"github.com/redislock/redislock/internal/testing/spec"
 )
 
@@ -562,8 +563,12 @@ func (h *queueHistory) pass(ctx context.Context, d int64) {
 
 // inspect counts the waiters of all lines, and looks at them.
 func (h *queueHistory) inspect(ctx context.Context) {
-	const fields = 5 // of a key
-	reply, _ := h.eval(ctx, "inspect", withLines(queueKeys, queueKeys...), len(queueKeys), "0", "", 100).(spec.List)
+	const fields = 6 // of a key
+	all := slices.Clone(queueKeys)
+	for _, key := range queueKeys {
+		all = append(all, queueLines[key], keyname.NoteOf(key))
+	}
+	reply, _ := h.eval(ctx, "inspect", all, len(queueKeys), "0", "", 100).(spec.List)
 	if h.check(len(reply) == fields*len(queueKeys), "want %d values", fields*len(queueKeys)); h.problem != "" {
 		return
 	}

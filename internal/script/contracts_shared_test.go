@@ -389,15 +389,15 @@ var _ = spec.DescribeOnRedis("The contract about shared keys of", func(on *spec.
 		}
 	})
 
-	It("blocker.lua: {i, value, ms, ahead, holders}", func(ctx SpecContext) {
+	It("blocker.lua: {i, value, ms, ahead, holders, waits}", func(ctx SpecContext) {
 		obtain(ctx, "t1", "m1", hour, 2)
 		obtain(ctx, "t2", "", minute, 0)
 		for modes, token := range map[string]string{"1 1=1": "t3", "1 1=0": "t3", "1 1=2": "t3"} {
-			Expect(run(ctx, "blocker", "a ha la", token, modes, "0")).To(HaveExactElements(
-				int64(1), "t1 m1", BeNumerically("~", hour, 1000), none, int64(2)))
+			Expect(run(ctx, "blocker", "a ha la na", token, modes, "0")).To(HaveExactElements(
+				int64(1), "t1 m1", BeNumerically("~", hour, 1000), none, int64(2), ""))
 		}
-		Expect(run(ctx, "blocker", "a ha la", "t1", "1 1=2", "0")).To(Equal(none), "it has the key")
-		Expect(run(ctx, "blocker", "a ha la", "t1", "1 1=1", "0")).To(HaveLen(5), "it shares the key, and wants it alone")
+		Expect(run(ctx, "blocker", "a ha la na", "t1", "1 1=2", "0")).To(Equal(none), "it has the key")
+		Expect(run(ctx, "blocker", "a ha la na", "t1", "1 1=1", "0")).To(HaveLen(6), "it shares the key, and wants it alone")
 	})
 
 	It("beat.lua: a key that the first waiter would share with its holders counts as free", func(ctx SpecContext) {

@@ -411,27 +411,27 @@ var _ = spec.DescribeOnRedis("The contract of", func(on *spec.Redis) {
 
 	Describe("blocker.lua", func() {
 		const before = "1795306246131123"
-		It("{i, value, ms, ahead, holders}: another's, of which many wait ahead", func(ctx SpecContext) {
+		It("{i, value, ms, ahead, holders, waits}: another's, of which many wait ahead", func(ctx SpecContext) {
 			set(ctx, "a", "t m")
 			set(ctx, "b", "other m d")
 			on.Client.Set(ctx, "c", "other", 0)
 			stand(ctx, "lb", 1795306246131122, "box/7 1 60000 0 t7 m", spec.FullLife, true)
 			stand(ctx, "lb", 1795306246131124, "box/8 1 60000 0 t8 m", spec.FullLife, true)
-			Expect(run(ctx, "blocker", "a b la lb", "t", 2, "0")).To(HaveExactElements(
-				int64(2), "other m d", BeNumerically("~", minute, 1000), int64(2), none))
-			Expect(run(ctx, "blocker", "a b la lb", "t", 2, before)).To(ContainElement(int64(1)))
-			Expect(run(ctx, "blocker", "c", "t", 1, "0")).To(Equal(spec.List{int64(1), "other", int64(-1), none, none}))
+			Expect(run(ctx, "blocker", "a b la na lb nb", "t", 2, "0")).To(HaveExactElements(
+				int64(2), "other m d", BeNumerically("~", minute, 1000), int64(2), none, ""))
+			Expect(run(ctx, "blocker", "a b la na lb nb", "t", 2, before)).To(ContainElement(int64(1)))
+			Expect(run(ctx, "blocker", "c", "t", 1, "0")).To(Equal(spec.List{int64(1), "other", int64(-1), none, none, ""}))
 		})
-		It(`{i, "", 0, ahead, 0}: others wait for it`, func(ctx SpecContext) {
+		It(`{i, "", 0, ahead, 0, ""}: others wait for it`, func(ctx SpecContext) {
 			stand(ctx, "lb", 1795306246131122, "box/7 1 60000 0 t7 m", spec.FullLife, true)
-			Expect(run(ctx, "blocker", "a b la lb", "t", 2, before)).To(Equal(spec.List{int64(2), "", none, int64(1), none}))
+			Expect(run(ctx, "blocker", "a b la na lb nb", "t", 2, before)).To(Equal(spec.List{int64(2), "", none, int64(1), none, ""}))
 		})
 		It("0: nothing is in the way", func(ctx SpecContext) {
 			set(ctx, "a", "t m")
 			on.Client.SAdd(ctx, "s", "x")
 			stand(ctx, "lb", 1795306246131124, "box/7 1 60000 0 t7 m", spec.FullLife, true)
-			Expect(run(ctx, "blocker", "a b la lb", "t", 2, before)).To(Equal(none))
-			Expect(run(ctx, "blocker", "s b la lb", "t", 2, before)).To(Equal(none))
+			Expect(run(ctx, "blocker", "a b la na lb nb", "t", 2, before)).To(Equal(none))
+			Expect(run(ctx, "blocker", "s b la na lb nb", "t", 2, before)).To(Equal(none))
 		})
 	})
 
@@ -562,8 +562,8 @@ var _ = spec.DescribeOnRedis("The contract of", func(on *spec.Redis) {
 			on.Client.Set(ctx, "b", "t", 0)
 			on.Client.SAdd(ctx, "s", "x")
 			Expect(run(ctx, "inspect", "a b gone s", 4)).To(HaveExactElements(
-				"t m d", BeNumerically("~", minute, 1000), none, none, BeEmpty(), "t", int64(-1), none, none, BeEmpty(),
-				nil, int64(-2), none, none, BeEmpty(), nil, int64(-1), none, none, BeEmpty()))
+				"t m d", BeNumerically("~", minute, 1000), none, none, BeEmpty(), "", "t", int64(-1), none, none, BeEmpty(), "",
+				nil, int64(-2), none, none, BeEmpty(), "", nil, int64(-1), none, none, BeEmpty(), ""))
 		})
 
 		It("{…, waiters, since, {entry, ticket, late, limit, …}}: live waiters", func(ctx SpecContext) {
@@ -589,9 +589,66 @@ var _ = spec.DescribeOnRedis("The contract of", func(on *spec.Redis) {
 				{[]any{"0", "", 1, 9}, 3, naming},
 				{[]any{"0", "", 9, 9}, 3, slices.Concat(naming, sharing[:4])},
 			} {
-				Expect(run(ctx, "inspect", "a ha la", append([]any{"1 1=1"}, test.args...)...)).To(HaveExactElements(
-					nil, int64(-2), test.count, int64(6), Equal(test.shown)))
+				Expect(run(ctx, "inspect", "a ha la na", append([]any{"1 1=1"}, test.args...)...)).To(HaveExactElements(
+					nil, int64(-2), test.count, int64(6), Equal(test.shown), ""))
 			}
+		})
+
+		Describe("notes of what a holder waits for", func() {
+			inspect := func(ctx context.Context, args ...any) any { // what the holder of a waits for
+				GinkgoHelper()
+				reply, err := run(ctx, "inspect", "a b ha hb la na lb nb", append([]any{"2 1=1 2=1", "0", "", 9}, args...)...)
+				Expect(err).NotTo(HaveOccurred())
+				return reply.(spec.List)[5]
+			}
+			explain := func(ctx context.Context) any { // what the holder of a waits for, as another caller learns it
+				GinkgoHelper()
+				reply, err := run(ctx, "blocker", "a ha la na", "me", "1 1=1", "0")
+				Expect(err).NotTo(HaveOccurred())
+				return reply.(spec.List)[5]
+			}
+			BeforeEach(func(ctx SpecContext) {
+				set(ctx, "a", "t m")
+				set(ctx, "b", "u")
+				on.Stand(ctx, "la", 7, "box/2 1 60000 0 v", spec.FullLife, true)
+			})
+
+			It("{…, waits}: it is left where somebody waits, and expires", func(ctx SpecContext) {
+				Expect(inspect(ctx)).To(Equal(""))
+				Expect(inspect(ctx, 6, "w1:x", "t", "u")).To(Equal(""), "a search reads none, and looks at lower tickets only")
+				Expect(on.Client.Exists(ctx, "nb").Val()).To(BeZero(), "nobody waits for b")
+				Expect(on.Client.Get(ctx, "na").Val()).To(Equal("t w1:x"))
+				Expect(on.Client.PTTL(ctx, "na").Val()).To(BeNumerically("~", 6*time.Second, time.Second))
+				Expect(inspect(ctx)).To(Equal("w1:x"))
+				inspect(ctx, 9, "w1:y", "t", "u")
+				Expect(inspect(ctx)).To(Equal("w1:y"))
+				Expect(explain(ctx)).To(Equal("w1:y"))
+			})
+
+			It("says nothing of another holder, or of one with a token that begins so", func(ctx SpecContext) {
+				inspect(ctx, 9, "w1:x", "t", "")
+				for _, other := range []string{"other", "t2", "", " m"} {
+					set(ctx, "a", other)
+					Expect(inspect(ctx)).To(Equal(""), other)
+					Expect(explain(ctx)).To(Equal(""), other)
+				}
+				Expect(on.Client.Del(ctx, "a").Err()).To(Succeed())
+				Expect(inspect(ctx)).To(Equal(""))
+			})
+
+			It("is nothing if another key stands in its place", func(ctx SpecContext) {
+				on.Client.SAdd(ctx, "na", "t w1:x")
+				Expect(inspect(ctx)).To(Equal(""))
+				Expect(explain(ctx)).To(Equal(""))
+				set(ctx, "la", "x")
+				Expect(inspect(ctx, 9, "w1:x", "t", "")).To(Equal(""), "no line")
+				Expect(on.Client.Type(ctx, "na").Val()).To(Equal("set"))
+			})
+
+			It("is not missed where there is no room for it", func(ctx SpecContext) {
+				Expect(run(ctx, "inspect", "a ha", "1 1=1", "0", "", 9, 9, "w1:x", "t")).To(HaveLen(6))
+				Expect(run(ctx, "blocker", "a ha", "me", "1 1=1", "0")).To(HaveLen(6))
+			})
 		})
 	})
 })

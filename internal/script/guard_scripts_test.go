@@ -272,13 +272,13 @@ var _ = describeGuarded("the scripts that obey it:", func(on *guarded) {
 		It("{value, ms, …}: not asked for that, whatever the guard is", func(ctx SpecContext) {
 			on.Set(ctx, "a", "t")
 			for _, args := range [][]any{{1}, {1, "0"}} {
-				Expect(on.run(ctx, "inspect", "a", args...)).To(HaveExactElements("t", left(minute), none, none, BeEmpty()))
+				Expect(on.run(ctx, "inspect", "a", args...)).To(HaveExactElements("t", left(minute), none, none, BeEmpty(), ""))
 				Expect(on.Keys(ctx)).To(ConsistOf("a"), "nobody asked the guard")
 			}
 			on.shut(ctx, minute)
-			Expect(on.run(ctx, "inspect", "a", 1)).To(HaveExactElements("t", left(minute), none, none, BeEmpty()))
+			Expect(on.run(ctx, "inspect", "a", 1)).To(HaveExactElements("t", left(minute), none, none, BeEmpty(), ""))
 			on.open(ctx)
-			Expect(on.run(ctx, "inspect", "a", 1, "1")).To(HaveExactElements("t", left(minute), none, none, BeEmpty()))
+			Expect(on.run(ctx, "inspect", "a", 1, "1")).To(HaveExactElements("t", left(minute), none, none, BeEmpty(), ""))
 		})
 	})
 
@@ -338,7 +338,7 @@ var _ = describeGuarded("the scripts that obey it:", func(on *guarded) {
 		Entry(nil, "release", "mine line", "t7", 1, "box/7 1 60000 0 t7"),
 		Entry(nil, "release", "mine line", "t", 1, "box/7 1 60000 0 t7", "0", 99, 3, "1"),
 		Entry(nil, "release_each", "mine taken gone more 1 2 3 line", "t", "t", "t", "t"),
-		Entry(nil, "inspect", "mine taken gone line l2", 3),
-		Entry(nil, "inspect", "mine taken gone line l2", 3, "1"),
+		Entry(nil, "inspect", "mine taken gone line note l2 n2", 3),
+		Entry(nil, "inspect", "mine taken gone line note l2 n2", 3, "1"),
 	)
 })

@@ -1,9 +1,9 @@
 --[[
-inspect: what each key holds, how long it lasts, and how many wait for it.
+inspect: what each key holds, how long it lasts, and how many wait for it. It changes nothing, but may leave a note.
 
 KEYS[1..n]  keys
 KEYS[n+1…]  the houses of all keys that can have one; see shared.lua
-KEYS[…]     the lines, as line.lua describes them, of the first of the keys in order; may be none
+KEYS[…]     for the first of the keys in order, the line and the note, as line.lua and note.lua describe them; may be none
 ARGV[1]     modes, as shared.lua describes it, with all keys that can have a house
 ARGV[2]     "1" to ask only while the guard is open; else "0" or missing
 ARGV[3]     the token of a holder who is shown first; "" or missing for none
@@ -11,8 +11,11 @@ ARGV[4]     how many waiters to show of each line; 0 or missing for none
 ARGV[5]     a ticket, to look only at waiters with lower ones, and at no more than 10,000 of them in all lines together.
             If the key is exclusive, those are left out that name nothing, before the first one that would share it;
             missing to look at all waiters
+ARGV[6]     names for notes: what the caller waits for; may be missing
+ARGV[6+index]  then, for the key with that index, the token with which the caller holds it, to leave a note if the
+            line has live waiters; "" for none. It does not matter if Redis refuses to write it
 
-Returns     {value, ms, waiters, since, shown, value, ms, waiters, since, shown, …}  for each key in order:
+Returns     {value, ms, waiters, since, shown, waits, value, ms, …}  for each key in order:
             value    nil if the key does not exist or is not a string. If it is shared:
                      {count, token, ms, limit, metadata, token, …}: how many hold it, and up to 100 of
                      them, those who hold it for longest first; limit is 0 for none
@@ -21,6 +24,7 @@ Returns     {value, ms, waiters, since, shown, value, ms, waiters, since, shown,
             since    the ticket of the first of them; 0 if there is none
             shown    {entry, ticket, late, limit, …}: the first of them; late is 1 if the inbox has been silent for
                      two of its three intervals; limit is how many holders it would let the key have, and 0 for no limit
+            waits    what the holder waits for itself, as it has noted lately; "" if nothing is known
             {-2, closed, id}  the guard is closed for closed ms; see marker.lua
 Errors      those of marker.lua, if ARGV[2] is "1"
 ]]
@@ -40,6 +44,7 @@ end
 local modes, token = ARGV[1], ARGV[3] or ''
 local n, shares = tonumber(string.match(modes, '^%d+')), nil
 -- include shared
+-- include note
 
 local now = call('TIME')
 now = math.floor((now[1] * 1000000 + now[2]) / 1000)
@@ -55,7 +60,8 @@ local function limitOf(line, entry)
 end
 
 -- waiting returns how many live waiters a line has, the ticket of the first of them, and what to show of the first ones. joint
--- says that several may hold the key. Dead ones stay in a line until obtain, release or beat looks at it.
+-- says that several may hold the key. It also returns whether anybody lives there, whatever ticket he has. Dead ones stay in
+-- a line until obtain, release or beat looks at it.
 local function waiting(line, joint)
 	local live, late, shown, count, first = {}, {}, {}, 0, nil
 	local marks = pcall('ZRANGEBYSCORE', line, '-inf', '-3.8e15', 'WITHSCORES') -- the key may not be a sorted set
@@ -89,7 +95,7 @@ local function waiting(line, joint)
 		end
 		at = at + size
 	end
-	return count, first and tonumber(call('ZSCORE', line, first)) or 0, shown
+	return count, first and tonumber(call('ZSCORE', line, first)) or 0, shown, next(live) ~= nil
 end
 
 local held = {}
@@ -97,19 +103,27 @@ for first = 1, n, CHUNK do
 	local values = call('MGET', unpack(KEYS, first, math.min(first + CHUNK - 1, n)))
 	for i = 1, #values do
 		local index = first + i - 1
-		local line, waiters, since, shown = KEYS[n + shares.count + index], 0, 0, {}
+		local line, waiters, since, shown = KEYS[n + shares.count + 2 * index - 1], 0, 0, {}
+		local holder, waits = values[i] or '', ''
 		if values[i] == shares.mark and shares.limit[index] and not shares.wrong(index) then
 			values[i] = shares.holders(index, 100)
+			holder = values[i][1] or ''
 			table.insert(values[i], 1, shares.holderCount(index))
 		end
 		if line then
-			waiters, since, shown = waiting(line, type(values[i]) == 'table')
+			local lives
+			waiters, since, shown, lives = waiting(line, type(values[i]) == 'table')
+			waits = waiters > 0 and not below and noteOf(index, holder) or ''
+			if lives and (ARGV[6 + index] or '') ~= '' then
+				pcall('SET', KEYS[n + shares.count + 2 * index], ARGV[6 + index] .. ' ' .. ARGV[6], 'PX', 6000)
+			end
 		end
 		held[#held + 1] = values[i]
 		held[#held + 1] = call('PTTL', KEYS[index])
 		held[#held + 1] = waiters
 		held[#held + 1] = since
 		held[#held + 1] = shown
+		held[#held + 1] = waits
 	end
 end
 return held

@@ -54,16 +54,20 @@ func BoxShared(names []string, limits []int) Keys {
 	return keys
 }
 
-// BoxToLook is Box for a script that looks who holds the keys. limits says how the caller wants them; nil if all
-// exclusively.
-func BoxToLook(names []string, limits []int) Keys {
-	keys := Box(names)
+// boxToLook returns the keys, the modes and the spare keys for a script that looks who holds these keys. limits says how the
+// caller wants them; nil if all exclusively.
+func boxToLook(names []string, limits []int) (keys []any, modes string, beside []any) {
+	args := make([]any, len(names))
+	for i, name := range names {
+		if args[i] = name; keyname.HasLine(name) {
+			beside = append(beside, keyname.LineOf(name), keyname.NoteOf(name))
+		}
+	}
 	if limits == nil {
 		limits = slices.Repeat([]int{1}, len(names))
 	}
-	hasHouse := func(i int) bool { return keyname.HasLine(names[i]) }
-	keys.boxed = append(keys.boxed, newSharing(names, keys.args(), limits, hasHouse))
-	return keys
+	s := newSharing(names, args, limits, func(i int) bool { return keyname.HasLine(names[i]) })
+	return slices.Clip(s.held), s.modes, beside
 }
 
 // newSharing names those keys as shared whose index is. args are the names as arguments of a command.

@@ -43,6 +43,7 @@ type Held struct {
 	Line            []Waiter  // the first waiters, as far as they were asked for
 	Holders         []Holder  // of a shared key, at most 100; nil for others. The fields above are those of the first one
 	Count           int       // how many hold a shared key
+	Waits           []string  // for what its holder waits itself, as far as it has noted that
 }
 
 // Holder is one of those who hold a shared key.
@@ -56,24 +57,35 @@ type Holder struct {
 type Glance struct {
 	Shown int   // how many waiters of each line
 	Below int64 // look only at lower tickets, and leave out those who can be in no circle, as inspect.lua says; 0 for all
+
+	Note *Note // to leave beside keys that the caller holds; nil for none
+}
+
+// Note says what a caller that holds keys waits for.
+type Note struct {
+	Wants  []string
+	Tokens map[string]string // by key that it holds
 }
 
 // Inspect returns a call that asks what keys hold. With a Glance, it also asks who waits for them. Then the keys must be in
 // the order of LinesFirst.
 func (s *Scripts) Inspect(names []string, g *Glance) *transport.Call {
-	keys := BoxToLook(names, nil)
-	c := &transport.Call{Script: s.inspect}
-	var modes any
-	c.Keys, modes = keys.held()
-	c.Args = []any{modes}
+	keys, modes, beside := boxToLook(names, nil)
+	c := &transport.Call{Script: s.inspect, Keys: keys, Args: []any{modes}}
 	if g == nil {
 		return c
 	}
-	c.Spare = keys.lines()
+	c.Spare = beside
 	if g.Shown > 0 {
 		c.Args = append(c.Args, "0", "", g.Shown)
 		if g.Below > 0 {
 			c.Args = append(c.Args, g.Below)
+			if g.Note != nil {
+				c.Args = append(c.Args, writeWants(g.Note.Wants))
+				for _, name := range names[:len(beside)/2] {
+					c.Args = append(c.Args, g.Note.Tokens[name])
+				}
+			}
 		}
 	}
 	return c
@@ -99,7 +111,7 @@ func ReadClosure(reply any) Closure {
 // ReadHeld reads a reply of inspect for these keys.
 func ReadHeld(keys []string, reply any) ([]Held, error) {
 	values, _ := reply.([]any)
-	const fields = 5 // of a key
+	const fields = 6 // of a key
 	if len(values) != fields*len(keys) {
 		return nil, unexpected(reply)
 	}
@@ -120,6 +132,8 @@ func ReadHeld(keys []string, reply any) ([]Held, error) {
 		if ticket, _ := values[3].(int64); ticket > 0 {
 			h.Since = time.UnixMicro(ticket)
 		}
+		waits, _ := values[5].(string)
+		h.Waits = readWants(waits)
 		shown, _ := values[4].([]any)
 		for ; len(shown) >= 4; shown = shown[4:] {
 			entry, _ := shown[0].(string)
@@ -210,24 +224,21 @@ type Blocker struct {
 	Ahead    int           // how many callers wait in line for Key before this one
 	Holders  int           // how many others hold Key, if it is shared; else 0
 	Closed   time.Duration // for how long a guard refuses every obtain; 0 if that is not the reason
+	Waits    []string      // for what its holder waits itself, as far as it has noted that
 }
 
 // Blocker returns a call that asks what blocks an obtain of these keys with this token and ticket (0 for none), and the keys
 // in the order of the script.
 func (s *Scripts) Blocker(keys Keys, token string, ticket int64) (c *transport.Call, names []string) {
 	names = slices.SortedStableFunc(slices.Values(keys.Names), LinesFirst)
-	looked := BoxToLook(names, keys.limitsOf(names))
-	c = &transport.Call{Script: s.blocker, Spare: looked.lines(), Token: token}
-	var modes any
-	c.Keys, modes = looked.held()
-	c.Args = []any{modes, ticket}
-	return c, names
+	looked, modes, beside := boxToLook(names, keys.limitsOf(names))
+	return &transport.Call{Script: s.blocker, Keys: looked, Spare: beside, Token: token, Args: []any{modes, ticket}}, names
 }
 
 // ReadBlocker reads a reply of blocker for these keys.
 func ReadBlocker(keys []string, reply any) Blocker {
 	parts, _ := reply.([]any)
-	if len(parts) != 5 {
+	if len(parts) != 6 {
 		return Blocker{}
 	}
 	i, _ := parts[0].(int64)
@@ -238,7 +249,8 @@ func ReadBlocker(keys []string, reply any) Blocker {
 		return Blocker{}
 	}
 	holders, _ := parts[4].(int64)
-	b := Blocker{Key: keys[i-1], Ahead: int(ahead), Holders: int(holders)}
+	waits, _ := parts[5].(string)
+	b := Blocker{Key: keys[i-1], Ahead: int(ahead), Holders: int(holders), Waits: readWants(waits)}
 	if b.Token, b.Metadata = split(value); value != "" || left != 0 { // an empty value has a ttl
 		b.TTL = remaining(left)
 	}

@@ -76,6 +76,28 @@ func WriteNames(wants []string, holds []Holding) string {
 	return string(text)
 }
 
+// writeWants returns the first of some keys as names: what a caller waits for that has locks. A "+" says that there are
+// more.
+func writeWants(keys []string) string {
+	var text []byte
+	for i, key := range keys {
+		if i == maxIdle || len(text)+len(key) > maxNames/4 {
+			return string(append(text, '+'))
+		}
+		text = strconv.AppendInt(append(text, 'w'), int64(len(key)), 10)
+		text = append(append(text, ':'), key...)
+	}
+	return string(text)
+}
+
+// readWants reads the keys that writeWants has written; nil for "".
+func readWants(text string) []string {
+	if text == "" {
+		return nil
+	}
+	return readNames(text, "").Wants
+}
+
 // ReadHoldings reads the locks that WriteNames has written.
 func ReadHoldings(text string) []Holding { return readNames(text, "").Holds }
 

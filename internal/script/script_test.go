@@ -205,10 +205,10 @@ func TestReadHeld(t *testing.T) {
 	keys := []string{"a", "b", "c", "d"}
 	held, err := script.ReadHeld(keys, []any{
 		"T meta data", int64(1500), int64(2), int64(1_700_000_000_000_000),
-		[]any{"box.1/7 1 60000 0 T2 m", int64(1_700_000_000_000_000), int64(1), int64(0)},
-		"T", int64(-1), int64(0), int64(0), []any{},
-		nil, int64(-2), int64(0), int64(0), []any{},
-		"", int64(0), int64(0), int64(0), []any{},
+		[]any{"box.1/7 1 60000 0 T2 m", int64(1_700_000_000_000_000), int64(1), int64(0)}, "w5:other+",
+		"T", int64(-1), int64(0), int64(0), []any{}, "",
+		nil, int64(-2), int64(0), int64(0), []any{}, "",
+		"", int64(0), int64(0), int64(0), []any{}, "",
 	})
 	want(t, "error", err, nil)
 	want(t, "held", held, []script.Held{
@@ -218,6 +218,7 @@ func TestReadHeld(t *testing.T) {
 				Names: script.Names{Wants: []string{"a"}}, ID: "box.1/7", Token: "T2", Metadata: "m", Process: "box",
 				Ticket: 1_700_000_000_000_000, Late: true,
 			}},
+			Waits: []string{"other"},
 		},
 		{Token: "T", TTL: -1},
 		{Gone: true},
@@ -234,11 +235,11 @@ func TestReadBlocker(t *testing.T) {
 		reply any
 		want  script.Blocker
 	}{
-		{[]any{int64(2), "T who", int64(900), int64(3), int64(2)},
-			script.Blocker{Key: "b", Token: "T", Metadata: "who", TTL: 900 * time.Millisecond, Ahead: 3, Holders: 2}},
-		{[]any{int64(1), "", int64(0), int64(1), int64(0)}, script.Blocker{Key: "a", Ahead: 1}},
-		{[]any{int64(1), "", int64(-1), int64(0), int64(0)}, script.Blocker{Key: "a", TTL: -1}},
-		{[]any{int64(0), "", int64(0), int64(0), int64(0)}, script.Blocker{}},
+		{[]any{int64(2), "T who", int64(900), int64(3), int64(2), "w1:cw1:d"},
+			script.Blocker{Key: "b", Token: "T", Metadata: "who", TTL: 900 * time.Millisecond, Ahead: 3, Holders: 2, Waits: []string{"c", "d"}}},
+		{[]any{int64(1), "", int64(0), int64(1), int64(0), ""}, script.Blocker{Key: "a", Ahead: 1}},
+		{[]any{int64(1), "", int64(-1), int64(0), int64(0), ""}, script.Blocker{Key: "a", TTL: -1}},
+		{[]any{int64(0), "", int64(0), int64(0), int64(0), ""}, script.Blocker{}},
 		{int64(0), script.Blocker{}},
 	} {
 		want(t, "blocker", script.ReadBlocker(keys, test.reply), test.want)

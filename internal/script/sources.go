@@ -30,6 +30,8 @@ var (
 	lineSource string // the rules of the line, which obtain, release and beat include
 	//go:embed shared.lua
 	sharedSource string // the rules of keys that several may hold, which obtain, release, refresh and pttl include
+	//go:embed note.lua
+	noteSource string // what holders wait for themselves, which inspect and blocker include
 	//go:embed marker.lua
 	guardSource string // the check of a guard, which all scripts include that obey one
 )
@@ -42,5 +44,6 @@ func complete(source string, guard Guard) string {
 	}
 	source = strings.Replace(source, "-- include line\n", lineSource, 1)
 	source = strings.Replace(source, "-- include shared\n", sharedSource, 1)
+	source = strings.Replace(source, "-- include note\n", noteSource, 1)
 	return strings.Replace(source, "-- include marker\n", check, 1)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -12,12 +14,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/internal/keyname"
 	"github.com/redislock/redislock/internal/testing/spec"
 )
 
 // endCircles runs specs of those who wait in a circle. connect returns a Client of its own, as another process has it, and
-// left the keys that are left. A quorum has no permits.
-func endCircles(across, permits bool, connect func() *redislock.Client, left func(context.Context) []string) {
+// keys the keys that are left. A quorum has no permits.
+func endCircles(across, permits bool, connect func() *redislock.Client, keys func(context.Context) []string) {
 	key := func(i int) string { return fmt.Sprint("key ", i) }
 	options := func(change func(*redislock.Options)) *redislock.Options {
 		opt := &redislock.Options{Queue: true, AcrossSlots: across}
@@ -27,6 +30,7 @@ func endCircles(across, permits bool, connect func() *redislock.Client, left fun
 		return opt
 	}
 	queue := func() *redislock.Options { return options(nil) }
+	left := func(ctx context.Context) []string { return withoutNotes(keys(ctx)) }
 	ttl := 20 * time.Second
 
 	// hold obtains a lock, and returns its ctx.
@@ -96,6 +100,33 @@ func endCircles(across, permits bool, connect func() *redislock.Client, left fun
 			Eventually(left).WithArguments(ctx).Should(BeEmpty())
 		})
 	}
+
+	It("is none where a holder waits itself for others, and those who wait for it learn that", func(ctx SpecContext) {
+		mine, one := hold(ctx, connect(), queue(), key(0))
+		two := spec.Obtain(ctx, connect(), ttl, nil, key(1))
+		inner := spec.StartWaiter(mine, connect(), ttl, queue(), key(1))
+		outer := spec.StartWaiter(ctx, connect(), ttl, queue(), key(0))
+		locks := connect()
+		waits := func() []string {
+			statuses, err := locks.Inspect(ctx, key(0))
+			Expect(err).NotTo(HaveOccurred())
+			return statuses[0].Waits
+		}
+		Eventually(waits).Should(Equal([]string{key(1)}))
+		_, err := locks.Obtain(ctx, key(0), ttl, options(func(o *redislock.Options) { o.Queue, o.Explain = false, true }))
+		refused, is := errors.AsType[*redislock.RefusedError](err)
+		Expect(is).To(BeTrue(), "%v", err)
+		Expect(refused.Waits).To(Equal([]string{key(1)}))
+		Expect(refused).To(MatchError(ContainSubstring(`, and waits itself for "key 1"`)))
+		Consistently(waits).WithTimeout(6 * time.Second).WithPolling(200 * time.Millisecond).Should(Equal([]string{key(1)}))
+
+		spec.Release(ctx, two)
+		third := inner.Granted()
+		Eventually(waits).WithTimeout(8*time.Second).Should(BeNil(), "its last note ends")
+		spec.Release(ctx, one, third)
+		spec.Release(ctx, outer.Granted())
+		Eventually(left).WithArguments(ctx).Should(BeEmpty())
+	})
 
 	It("that goes over a position in line ends", func(ctx SpecContext) {
 		mine, one := hold(ctx, connect(), queue(), key(0))
@@ -197,6 +228,11 @@ func endCircles(across, permits bool, connect func() *redislock.Client, left fun
 	})
 }
 
+// withoutNotes removes the notes of those who waited, which end by themselves after six seconds.
+func withoutNotes(keys []string) []string {
+	return slices.DeleteFunc(keys, func(key string) bool { return strings.HasSuffix(key, keyname.NoteSuffix) })
+}
+
 var _ = spec.DescribeOn(spec.OnServer, "A circle", func(on *spec.Redis) {
 	It("is found by a user who may not read all that the others hold, nor all that the caller holds elsewhere", func(ctx SpecContext) {
 		Expect(on.Client.Do(ctx, "ACL", "SETUSER", "orders", "on", ">pw", "~order*", "&*", "+@all").Err()).To(Succeed())
@@ -224,7 +260,7 @@ var _ = spec.DescribeOn(spec.OnServer, "A circle", func(on *spec.Redis) {
 		Expect(last.Over()).To(MatchError(redislock.ErrDeadlock))
 		spec.Release(ctx, one)
 		spec.Release(ctx, first.Granted(), two, far)
-		Eventually(on.Keys).WithArguments(ctx).Should(BeEmpty())
+		Eventually(func() []string { return withoutNotes(on.Keys(ctx)) }).Should(BeEmpty())
 	})
 
 	endCircles(false, true, func() *redislock.Client {
@@ -259,7 +295,7 @@ var _ = spec.DescribeQuorum("a circle", func(on *spec.Quorum) {
 		Eventually(last).WithTimeout(8 * time.Second).Should(Receive(MatchError(redislock.ErrDeadlock)))
 		spec.Release(ctx, one)
 		spec.Release(ctx, first.Granted(), two)
-		Eventually(on.LeftKeys).WithArguments(ctx).Should(BeEmpty())
+		Eventually(func() []string { return withoutNotes(on.LeftKeys(ctx)) }).Should(BeEmpty())
 	})
 })
 

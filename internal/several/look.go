@@ -48,6 +48,7 @@ func (g *Group) Inspect(ctx context.Context, keys []string, glance script.Glance
 			}
 		}
 		agreed[k] = g.majority(views)
+		agreed[k].Agreed.Waits = waitsOf(views, agreed[k].Agreed.Token)
 	}
 	return agreed, nil
 }
@@ -104,6 +105,16 @@ func (g *Group) majority(views []*script.Held) (v View) {
 		}
 	}
 	return v
+}
+
+// waitsOf returns what a holder waits for itself, as one of the servers says: it leaves its notes at all of them.
+func waitsOf(views []*script.Held, token string) []string {
+	for _, view := range views {
+		if view != nil && token != "" && view.Token == token && view.Waits != nil {
+			return view.Waits
+		}
+	}
+	return nil
 }
 
 // holders returns who holds a shared key at a majority of the servers, those first who hold it there for longest.

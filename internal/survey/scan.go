@@ -219,7 +219,7 @@ type Filter struct {
 
 // mayBe reports whether a key may be wanted, by the beginning of its value, of keyname.TokenBeginning bytes.
 func (f *Filter) mayBe(v value) bool {
-	if v.key == "" || strings.HasSuffix(v.key, keyname.LineSuffix) || strings.HasSuffix(v.key, keyname.HouseSuffix) {
+	if v.key == "" || keyname.IsBeside(v.key) {
 		return false // no lock can have that name
 	}
 	if v.text == keyname.SharedMark { // its house has the tokens

@@ -58,9 +58,11 @@ var _ = Describe("docs/redis.md", func() {
 		Entry(nil, "release_each", "Locking"),
 		Entry(nil, "pttl", "Asking"),
 		Entry(nil, "fence", "Fencing"),
-		Entry(nil, "inspect", "Inspecting"),
+		Entry(nil, "inspect", "Inspecting", "Locks inside locks"),
 		Entry(nil, "waiters", "Looking at a line"),
 		Entry(nil, "blocker", "Explaining"),
+		Entry(nil, "note", "Inspecting"),
+		Entry(nil, "note", "Explaining"),
 		Entry(nil, "line", "Waiting in line"),
 		Entry(nil, "beat", "Waiting in line"),
 		Entry(nil, "marker", "Guarding"),
@@ -68,7 +70,7 @@ var _ = Describe("docs/redis.md", func() {
 	)
 
 	It("knows every script", func() {
-		Expect(spec.Scripts()).To(HaveLen(14), "the table above has a row for each")
+		Expect(spec.Scripts()).To(HaveLen(15), "the table above has a row for each")
 	})
 
 	It("shows an ACL with all of them", func() {
@@ -325,6 +327,27 @@ var _ = Describe("A user who may run only what docs/redis.md names for it can us
 
 	It("Waiting in line", func(ctx SpecContext) {
 		can("Waiting in line", twoWait(ctx))
+	})
+
+	It("Locks inside locks", func(ctx SpecContext) {
+		can("Locks inside locks", func(locks *redislock.Client, _ chan struct{}) {
+			lock := spec.Obtain(ctx, locks, time.Minute, nil, "a")
+			holding, stop := lock.KeepAlive(ctx)
+			defer stop()
+			outer := spec.StartWaiter(ctx, locks, time.Minute, &redislock.Options{Queue: true}, "a")
+			inner := spec.StartWaiter(holding, locks, time.Minute, &redislock.Options{Queue: true}, "held")
+			waits := func() []string {
+				found, err := locks.Inspect(ctx, "a")
+				Expect(err).NotTo(HaveOccurred())
+				return found[0].Waits
+			}
+			Eventually(waits).WithTimeout(5 * time.Second).Should(Equal([]string{"held"}))
+			inner.Cancel()
+			outer.Cancel()
+			<-inner.Done
+			<-outer.Done
+			Expect(lock.Release(ctx)).To(Succeed())
+		})
 	})
 
 	It("Handing over", func(ctx SpecContext) {

@@ -62,6 +62,7 @@ func Guarded(name string) string { return including(name, Written("marker")) }
 func including(name, marker string) string {
 	text := strings.Replace(Written(name), "-- include line\n", Written("line"), 1)
 	text = strings.Replace(text, "-- include shared\n", Written("shared"), 1)
+	text = strings.Replace(text, "-- include note\n", Written("note"), 1)
 	return strings.Replace(text, "-- include marker\n", marker, 1)
 }
 

@@ -128,11 +128,10 @@ func (r *round) look(clients map[string]*redis.Client, all bool) (held []history
 // returns one beside them that has no expiry.
 func locks(c topology.Content, server int, all bool) (held []history.Held) {
 	for _, key := range slices.Sorted(maps.Keys(c.Keys)) {
-		isBeside := strings.HasSuffix(key, keyname.LineSuffix) || strings.HasSuffix(key, keyname.HouseSuffix)
 		if strings.HasSuffix(key, worker.FenceSuffix) || key == keyname.GuardMarker {
 			continue
 		}
-		if isBeside && !all && c.Keys[key][0].TTL >= 0 {
+		if keyname.IsBeside(key) && !all && c.Keys[key][0].TTL >= 0 {
 			continue
 		}
 		for _, s := range c.Keys[key] {

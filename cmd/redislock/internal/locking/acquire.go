@@ -137,7 +137,9 @@ func (f *Flags) refusal(ctx context.Context, s *connect.Session, err error, answ
 
 // RefusedBy describes who is in the way of a caller that cannot have a key.
 func RefusedBy(s redislock.Status) *redislock.RefusedError {
-	return &redislock.RefusedError{Key: s.Key, Token: s.Token, Metadata: s.Metadata, TTL: s.TTL, Holders: s.HolderCount}
+	return &redislock.RefusedError{
+		Key: s.Key, Token: s.Token, Metadata: s.Metadata, TTL: s.TTL, Holders: s.HolderCount, Waits: s.Waits,
+	}
 }
 
 // inTheWay returns who holds the keys that the caller cannot have beside their holders, and the position of the caller in

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/redislock/redislock"
@@ -93,7 +94,8 @@ func (m *messages) See(o Obstacles) {
 		return
 	}
 	e, now := o.Blocked[0], time.Now()
-	same := !m.away && e.Key == m.told.Key && e.Token == m.told.Token && e.Ahead == m.told.Ahead
+	same := !m.away && e.Key == m.told.Key && e.Token == m.told.Token && e.Ahead == m.told.Ahead &&
+		slices.Equal(e.Waits, m.told.Waits)
 	if now.Before(m.due) || m.spoke && same {
 		return
 	}

@@ -9,10 +9,12 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gbytes"
 	"github.com/onsi/gomega/gexec"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/clitest"
+	"github.com/redislock/redislock/internal/keyname"
 )
 
 var _ = Describe("redislock run in a circle", func() {
@@ -48,11 +50,24 @@ var _ = Describe("redislock run in a circle", func() {
 			Eventually(second).WithTimeout(2 * time.Second).Should(gexec.Exit(0))
 			Eventually(first).WithTimeout(2 * time.Second).Should(gexec.Exit(0))
 			Expect(clitest.Stdout(second) + clitest.Stdout(first)).To(Equal("two\none\n"))
-			Expect(client.DBSize(ctx).Val()).To(BeZero())
+			for _, key := range client.Keys(ctx, "*").Val() {
+				Expect(key).To(HaveSuffix(keyname.NoteSuffix), "what ends by itself")
+			}
 		},
 		Entry("with words", "", "75", `redislock: not acquired: deadlock: this waits for "a", held by alice@.*, pid \d+ \(.*\), `+
 			`who waits for "b", held by alice@.*, pid \d+ \(.*\), who waits for "c", which this run holds; `+
 			`take all keys at once, or always in the same order\n`),
 		Entry("with another exit code, and quietly", "-q --deadlock-exit-code 42", "42", ""),
 	)
+
+	It("says for what a holder waits itself", func(ctx SpecContext) {
+		clitest.Hold(client, clitest.Bob, "b")
+		first := clitest.Begin(url, "run", "-k", "a", "--", clitest.Program(), "run", "-k", "b", "--", "true")
+		Eventually(client.Exists).WithArguments(ctx, keyname.LineOf("b")).WithTimeout(5 * time.Second).Should(HaveField("Val()", int64(1)))
+		second := clitest.Begin(url, "run", "-k", "a", "--verbose", "--", "true")
+		Eventually(second.Err).WithTimeout(15 * time.Second).Should(gbytes.Say(`waiting for a: held by alice@.* left, waits itself for b\n`))
+		Expect(client.Del(ctx, "b").Err()).To(Succeed())
+		Eventually(first).WithTimeout(10 * time.Second).Should(gexec.Exit(0))
+		Eventually(second).WithTimeout(10 * time.Second).Should(gexec.Exit(0))
+	})
 })

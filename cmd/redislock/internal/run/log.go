@@ -45,6 +45,9 @@ func blocker(e *redislock.RefusedError) slog.Attr {
 	if e.Holders > 0 {
 		attrs = append(attrs, "holders", e.Holders)
 	}
+	if len(e.Waits) > 0 {
+		attrs = append(attrs, "waits", e.Waits)
+	}
 	return slog.Group("blocker", attrs...)
 }
 

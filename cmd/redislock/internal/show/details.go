@@ -2,6 +2,7 @@ package show
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/redislock/redislock"
@@ -70,6 +71,9 @@ func (d Details) Table() *term.Table {
 	}
 	if s.TTL != 0 {
 		say("left", TTL(s.TTL))
+	}
+	if len(s.Waits) > 0 {
+		say("waits", strings.TrimPrefix(waits(s.Waits), ", waits ")) // itself for …
 	}
 	what := "servers"
 	for _, place := range s.Places {

@@ -3,6 +3,7 @@ package show
 import (
 	"cmp"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/redislock/redislock"
@@ -53,7 +54,7 @@ func Split(s redislock.Status) string {
 
 // Holder says in a few words who holds a key, for how long, and how many wait for it.
 func Holder(s redislock.Status) string {
-	who := Who(s.Token, s.Metadata) + more(s.HolderCount) + left(s.TTL)
+	who := Who(s.Token, s.Metadata) + more(s.HolderCount) + left(s.TTL) + waits(s.Waits)
 	if s.Waiters == 0 {
 		return who
 	}
@@ -70,7 +71,7 @@ func InTheWay(e *redislock.RefusedError) string {
 	if e.Closed > 0 {
 		return Closed(e.Closed)
 	}
-	who, free := "held by "+Who(e.Token, e.Metadata)+more(e.Holders)+left(e.TTL), e.Token == "" && e.TTL == 0
+	who, free := "held by "+Who(e.Token, e.Metadata)+more(e.Holders)+left(e.TTL)+waits(e.Waits), e.Token == "" && e.TTL == 0
 	if free {
 		who = "it is the turn of others"
 	}
@@ -100,11 +101,25 @@ func Blocker(e *redislock.RefusedError, renewed, passed time.Duration) string {
 	text += words.Escape(fault.Short(token)) + more(e.Holders)
 	switch {
 	case renewed >= 0:
-		return text + ", renewed " + words.Seconds(renewed) + " ago"
+		text += ", renewed " + words.Seconds(renewed) + " ago"
 	case e.TTL > 0:
-		return text + left(max(e.TTL-passed, time.Millisecond))
+		text += left(max(e.TTL-passed, time.Millisecond))
+	default:
+		text += left(e.TTL)
 	}
-	return text + left(e.TTL)
+	return text + waits(e.Waits)
+}
+
+// waits says for which keys a holder waits itself.
+func waits(keys []string) string {
+	if len(keys) == 0 {
+		return ""
+	}
+	shown := make([]string, len(keys))
+	for i, key := range keys {
+		shown[i] = words.Escape(key)
+	}
+	return ", waits itself for " + strings.Join(shown, ", ")
 }
 
 // left says what remains of a ttl as in [redislock.Status].

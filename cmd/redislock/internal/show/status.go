@@ -31,6 +31,7 @@ type StatusJSON struct {
 	Waiters        *int            `json:"waiters"`          // null if unknown
 	WaitingSince   *time.Time      `json:"waiting_since,omitempty"`
 	HeldSince      *time.Time      `json:"held_since,omitempty"` // if the metadata says so
+	Waits          []string        `json:"waits,omitempty"`      // for which keys the holder waits itself, if that is known
 	Holders        []HolderJSON    `json:"holders,omitempty"`    // of a shared key, at most 100
 	HolderCount    int             `json:"holder_count,omitempty"`
 	Limit          *int            `json:"limit,omitempty"`  // the least limit of the holders of a shared key; 0 for none
@@ -65,6 +66,7 @@ func JSONOf(s survey.Status) StatusJSON {
 	if !s.WaitingSince.IsZero() {
 		j.WaitingSince = new(s.WaitingSince.UTC())
 	}
+	j.Waits = s.Waits
 	j.addHolders(s.Status)
 	for _, place := range s.Places {
 		p := PlaceJSON{Server: place.Server, Token: place.Token}
