@@ -61,7 +61,7 @@ func NewQuorum(clients []RedisClient, opts ...ClientOption) *Client {
 	servers := make([]*place.Place, len(clients))
 	seen := map[RedisClient]int{}
 	for i, client := range clients {
-		server, err := place.New(client, &c.config)
+		server, err := newPlace(client, &c.config)
 		if err == nil {
 			err = checkGuard(c.config.Scripts.Guard, server)
 		}

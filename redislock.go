@@ -62,9 +62,11 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/redislock/redislock/internal/goredis"
 	"github.com/redislock/redislock/internal/place"
 	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/several"
+	"github.com/redislock/redislock/internal/transport"
 )
 
 // RedisClient is the Redis on which locks live: a [*redis.Client] (for one server, or behind Sentinel), a
@@ -148,7 +150,7 @@ func newClientOptions(opts []ClientOption) clientOptions {
 // newClient is New with these options.
 func (set clientOptions) newClient(client RedisClient) *Client {
 	c := set.placeless()
-	one, err := place.New(client, &c.config)
+	one, err := newPlace(client, &c.config)
 	if err == nil {
 		err = checkGuard(set.guard, one)
 	}
@@ -156,6 +158,11 @@ func (set clientOptions) newClient(client RedisClient) *Client {
 		c.unusable = err
 	}
 	return c
+}
+
+// newPlace returns the place for a Redis client.
+func newPlace(client RedisClient, set *place.Config) (*place.Place, error) {
+	return place.New(client, func() (transport.Conn, error) { return goredis.New(client) }, set)
 }
 
 // placeless returns a Client with these options, which has no place yet.

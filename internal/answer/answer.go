@@ -4,14 +4,24 @@ import (
 	"errors"
 	"slices"
 	"strings"
-
-	"github.com/redis/go-redis/v9"
 )
+
+// answer is an error that a server has answered with. The errors of go-redis are such ones.
+type answer interface {
+	error
+	RedisError()
+}
 
 // Is reports whether err is an answer of a server, and not a failure to get one.
 func Is(err error) bool {
-	_, ok := errors.AsType[redis.Error](err)
+	_, ok := errors.AsType[answer](err)
 	return ok
+}
+
+// HasCode reports whether err is an answer that begins with that code, for example NOPERM.
+func HasCode(err error, code string) bool {
+	a, ok := errors.AsType[answer](err)
+	return ok && strings.HasPrefix(strings.TrimPrefix(a.Error(), "ERR "), code) // KVRocks puts ERR before each
 }
 
 // passing lists how the answers that mean "not now" begin. The server has done nothing, and the same call may succeed later
@@ -43,11 +53,11 @@ func Passing() []string { return slices.Clone(passing) }
 
 // IsPassing reports whether err is an answer that means "not now".
 func IsPassing(err error) bool {
-	answer, ok := errors.AsType[redis.Error](err)
+	a, ok := errors.AsType[answer](err)
 	if !ok {
 		return false
 	}
-	text := strings.TrimPrefix(answer.Error(), "ERR ")
+	text := strings.TrimPrefix(a.Error(), "ERR ")
 	// Redis 6 puts the error of a command behind the place in the script that called it, also if the script returns it.
 	if strings.HasPrefix(text, "Error running script") || strings.HasPrefix(text, "@user_script") {
 		if _, inner, ok := strings.Cut(text, ": -"); ok {

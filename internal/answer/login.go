@@ -3,8 +3,6 @@ package answer
 import (
 	"errors"
 	"slices"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // LoginError is the answer that user or password is wrong, to what go-redis sends while it connects. No script was sent, so
@@ -23,6 +21,6 @@ func IsLogin(err error) bool {
 // RefusesLogin reports whether an answer says that user or password is wrong.
 func RefusesLogin(err error) bool {
 	return slices.ContainsFunc([]string{"WRONGPASS ", "NOAUTH ", "invalid password"}, func(begin string) bool {
-		return redis.HasErrorPrefix(err, begin)
+		return HasCode(err, begin)
 	})
 }

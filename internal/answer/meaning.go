@@ -3,8 +3,6 @@ package answer
 import (
 	"errors"
 	"strings"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // Meaning is what an answer means that refuses, and how to mend that.
@@ -17,11 +15,11 @@ type Meaning struct {
 
 // MeaningOf returns what an error means that is an answer of a server; nothing if the answer is not listed.
 func MeaningOf(err error) Meaning {
-	answer, ok := errors.AsType[redis.Error](err)
-	if !ok || errors.Is(err, redis.Nil) {
+	a, ok := errors.AsType[answer](err)
+	if !ok {
 		return Meaning{}
 	}
-	text := strings.TrimSpace(answer.Error())
+	text := strings.TrimSpace(a.Error())
 	for _, m := range meanings {
 		if strings.Contains(text, m.words) {
 			found := m.Meaning

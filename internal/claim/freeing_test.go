@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/redislock/redislock/internal/goredis"
 	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/testing/bubble"
 	"github.com/redislock/redislock/internal/transport"
@@ -36,10 +37,11 @@ func (s *scripted) EvalSha(_ context.Context, _ string, keys []string, args ...a
 func newLedger(t *testing.T, answer func(n int64, keys []string) (any, error)) (*Ledger, *scripted) {
 	t.Helper()
 	s := &scripted{answer: answer}
-	r, err := transport.New(s)
+	conn, err := goredis.New(s)
 	if err != nil {
 		t.Fatal(err)
 	}
+	r := transport.New(conn)
 	return &Ledger{
 		Link: r.Link(true), Scripts: script.New(script.Sources{}, script.Guard{}),
 		Closed: make(chan struct{}), Running: new(atomic.Int64),

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock/internal/fault"
+	"github.com/redislock/redislock/internal/goredis"
 	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/testing/bubble"
 	"github.com/redislock/redislock/internal/transport"
@@ -30,10 +31,11 @@ func (nobody) Options() *redis.Options { return &redis.Options{} }
 
 // newWaiter returns a waiter whose messages come only from the test.
 func newWaiter() *Waiter {
-	redis, err := transport.New(nobody{})
+	conn, err := goredis.New(nobody{})
 	if err != nil {
 		panic(err)
 	}
+	redis := transport.New(conn)
 	l := &Lines{Hub: NewHub(redis, deaf{}, "test"), Link: redis.Link(false)}
 	w := l.New(nil)
 	w.Begin(context.Background(), &script.Obtain{Keys: script.Box([]string{"a"})}, new(transport.Call))

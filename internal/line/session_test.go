@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock/internal/fault"
+	"github.com/redislock/redislock/internal/goredis"
 	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/testing/bubble"
 	"github.com/redislock/redislock/internal/transport"
@@ -101,10 +102,11 @@ func inSession(t *testing.T, test func(t *testing.T, c *crew)) {
 	t.Helper()
 	bubble.Test(t, func(t *testing.T) {
 		c := &crew{redis: &beaten{}}
-		r, err := transport.New(c.redis)
+		conn, err := goredis.New(c.redis)
 		if err != nil {
 			t.Fatal(err)
 		}
+		r := transport.New(conn)
 		c.lines = &Lines{Hub: NewHub(r, deaf{}, "us"), Link: r.Link(false)}
 		test(t, c)
 		for _, w := range c.waiters {
@@ -853,10 +855,11 @@ func TestSinceBeforeTheArrival(t *testing.T) {
 // Each inbox counts its waiters from 1, so no two may have the same name, wherever their channels are.
 func TestNoTwoInboxesHaveOneName(t *testing.T) {
 	c := &crew{redis: &beaten{}}
-	r, err := transport.New(c.redis)
+	conn, err := goredis.New(c.redis)
 	if err != nil {
 		t.Fatal(err)
 	}
+	r := transport.New(conn)
 	h, seen := NewHub(r, deaf{}, "us"), map[string]bool{}
 	for _, server := range []string{"", "one", "two", "one", ""} {
 		name, home := h.newName(server)

@@ -41,9 +41,10 @@ type Config struct {
 	GuardClosed func(context.Context, GuardClosed) // reports a guard that was found closed; nil reports nothing
 }
 
-// New returns the place for a Redis client. It returns an error that wraps ErrInvalid if the client cannot be used.
-func New(client redisClient, set *Config) (*Place, error) {
-	r, err := resourcesOf(client)
+// New returns the place for a Redis client, of which connOf returns the Conn. It returns an error that wraps ErrInvalid if
+// connOf fails.
+func New(client any, connOf func() (transport.Conn, error), set *Config) (*Place, error) {
+	r, err := resourcesOf(client, connOf)
 	if err != nil {
 		return nil, fault.Invalid("%v", err)
 	}
@@ -73,7 +74,7 @@ func (p *Place) IsBusy() bool {
 }
 
 // Address returns where the server is.
-func (p *Place) Address() string { return p.Redis.Address() }
+func (p *Place) Address() string { return p.Redis.Name }
 
 // IsRing reports whether the Redis client is a Ring.
 func (p *Place) IsRing() bool { return p.Redis.IsRing() }

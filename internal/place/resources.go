@@ -11,20 +11,15 @@ import (
 	"sync/atomic"
 	"weak"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/redislock/redislock/internal/health"
 	"github.com/redislock/redislock/internal/line"
 	"github.com/redislock/redislock/internal/transport"
 )
 
-// redisClient is what this package knows of a Redis client.
-type redisClient = redis.Scripter
-
 // resources is what all Clients of one Redis client share: what costs connections, goroutines or time of the server, and
 // what is known of the server. So a program may make a Client for each call. The Redis client knows nothing of it.
 type resources struct {
-	client  redisClient
+	client  any
 	redis   *transport.Redis
 	keeper  *Keeper
 	health  *health.Server // how the server answers
@@ -41,17 +36,17 @@ var registry struct {
 
 var registrySeed = maphash.MakeSeed()
 
-// resourcesOf returns what the Clients of a Redis client share. Clients share nothing if their Redis client cannot be
-// compared.
-func resourcesOf(client redisClient) (*resources, error) {
+// resourcesOf returns what the Clients of a Redis client share, of which connOf returns the Conn. Clients share nothing if
+// their Redis client cannot be compared.
+func resourcesOf(client any, connOf func() (transport.Conn, error)) (*resources, error) {
 	if !reflect.ValueOf(client).Comparable() {
-		return newResources(client)
+		return newResources(client, connOf)
 	}
 	hash := maphash.Comparable(registrySeed, client)
 	if r := registered(hash, client, nil); r != nil {
 		return r, nil
 	}
-	r, err := newResources(client)
+	r, err := newResources(client, connOf)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +55,7 @@ func resourcesOf(client redisClient) (*resources, error) {
 
 // registered returns the resources that are registered for the Redis client. If there are none, it registers r, unless r is
 // nil, and returns r.
-func registered(hash uint64, client redisClient, r *resources) *resources {
+func registered(hash uint64, client any, r *resources) *resources {
 	registry.mu.Lock()
 	defer registry.mu.Unlock()
 	for _, p := range registry.byHash[hash] {
@@ -95,11 +90,12 @@ var (
 	resourcesCount atomic.Int64
 )
 
-func newResources(client redisClient) (*resources, error) {
-	redis, err := transport.New(client)
+func newResources(client any, connOf func() (transport.Conn, error)) (*resources, error) {
+	conn, err := connOf()
 	if err != nil {
 		return nil, err
 	}
+	redis := transport.New(conn)
 	r := &resources{client: client, redis: redis, keeper: newKeeper(), health: &health.Server{}}
 	r.waiters = line.NewHub(redis, r, processName()+"."+strconv.FormatInt(resourcesCount.Add(1), 36))
 	return r, nil

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/redislock/redislock/internal/goredis"
 	"github.com/redislock/redislock/internal/transport"
 )
 
@@ -159,12 +160,13 @@ func TestWhatAClientTellsOfItself(t *testing.T) {
 		{embeddingScripter{own{}}, abilities{address: here + "embeddingScripter"}},
 		{stub{}, abilities{address: here + "stub"}},
 	} {
-		r, err := transport.New(tt.client)
+		conn, err := goredis.New(tt.client)
 		if err != nil {
 			t.Errorf("%T: %v", tt.client, err)
 			continue
 		}
-		if got := (abilities{r.CanListen(), r.IsSingle(), r.IsCluster(), r.IsRing(), r.Address()}); got != tt.want {
+		r := transport.New(conn)
+		if got := (abilities{r.CanListen(), r.IsSingle(), r.IsCluster(), r.IsRing(), r.Name}); got != tt.want {
 			t.Errorf("%T:\n got %+v\nwant %+v", tt.client, got, tt.want)
 		}
 	}
@@ -187,7 +189,7 @@ func TestWhoCannotRunScripts(t *testing.T) {
 		{embeddingScripter{embeddingScripter{c.single.Pipeline()}}, "a transport_test.embeddingScripter queues scripts"},
 		{&embeddingScripter{c.single.Pipeline()}, "a *transport_test.embeddingScripter queues scripts"},
 	} {
-		if _, err := transport.New(tt.client); err == nil || !strings.HasPrefix(err.Error(), tt.want) {
+		if _, err := goredis.New(tt.client); err == nil || !strings.HasPrefix(err.Error(), tt.want) {
 			t.Errorf("%T: %v, want %s", tt.client, err, tt.want)
 		}
 	}
@@ -217,11 +219,12 @@ func TestClientsThatEmbedANil(t *testing.T) {
 		{stub{}, ""},
 		{&stub{}, ""},
 	} {
-		r, err := transport.New(tt.client)
+		conn, err := goredis.New(tt.client)
 		if err != nil {
 			t.Errorf("%T: %v", tt.client, err)
 			continue
 		}
+		r := transport.New(conn)
 		call := &transport.Call{Script: transport.NewScript("return 1"), Keys: []any{"a"}, Ctx: t.Context()}
 		r.Do(context.Background(), call)
 		switch {

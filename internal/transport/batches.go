@@ -32,32 +32,32 @@ const (
 // Offer them again later.
 func (r *Redis) SendBatches(calls []*Call, patience func(*Call) time.Duration, finished func(*Call)) (unsent []*Call) {
 	type way struct {
-		client serverClient
-		alone  bool
+		node  Node
+		alone bool
 	}
 	ways := map[way][]*Call{}
 	for _, c := range calls {
-		client, err := r.serverOf(c)
+		node, err := r.serverOf(c)
 		if err != nil {
 			c.Err = err
 			finished(c)
 			continue
 		}
-		to := way{client, c.Alone}
+		to := way{node, c.Alone}
 		ways[to] = append(ways[to], c)
 	}
 	for to, all := range ways {
 		for batch := range slices.Chunk(all, maxBatch) {
 			wait := patience(batch[0])
-			l := &r.servers.of(r, to.client).batches
-			t := l.beginBatch(to.client, wait)
+			l := &r.servers.of(r, to.node).batches
+			t := l.beginBatch(to.node, wait)
 			if t == nil {
 				unsent = append(unsent, batch...)
 				continue
 			}
 			go func() { // ends when the Redis client has an answer or gives up
 				defer l.end(t)
-				r.sendTogether(to.client, batch, max(wait, leastConnecting), finished)
+				r.sendTogether(to.node, batch, max(wait, leastConnecting), finished)
 			}()
 		}
 	}
@@ -65,7 +65,7 @@ func (r *Redis) SendBatches(calls []*Call, patience func(*Call) time.Duration, f
 }
 
 // beginBatch begins a pipeline of a batch, unless none may start now.
-func (l *lane) beginBatch(client serverClient, patience time.Duration) *trip {
+func (l *lane) beginBatch(node Node, patience time.Duration) *trip {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
@@ -79,5 +79,5 @@ func (l *lane) beginBatch(client serverClient, patience time.Duration) *trip {
 			return nil
 		}
 	}
-	return l.begin(client)
+	return l.begin(node)
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"sync/atomic"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // Call is one script on its way to a Redis, with all its resends. Set the fields down to Tag, and do not touch the call
@@ -22,7 +20,9 @@ type Call struct {
 	// Alone says that the call shares no round trip. A Link sets it.
 	Alone bool
 
-	departed bool        // the present sending has reached a connection; here, so that a Call fits its size class
+	// These are here so that a Call fits its size class.
+	departed bool        // the present sending has reached a connection
+	bulk     bool        // the call is part of a pipeline, so an error while it is written would fail the others
 	counted  atomic.Bool // the call counts as under way to its server; see server.enter
 
 	// Accept reports whether the reply of a joint script finishes the call. Nil accepts every reply, and says that the
@@ -48,10 +48,8 @@ type Call struct {
 	Doubtful bool      // a sending without a reply may have been executed, or may still be executed
 	Copied   bool      // of a call that was lost, which may have been executed, or may still be; see DoAnew
 
-	whole   bool // command sends the source of the script, not its hash
-	changed bool // a hook has rewritten the arguments of command
-	bulk    bool // the call is part of a pipeline, so an error while it is written would fail the others
-	leaves  bool // Do leaves the call if it is lost; see DoAnew
+	Rewritten bool // by a hook, while the call went by itself: Conn.Send sets it
+	leaves    bool // Do leaves the call if it is lost; see DoAnew
 
 	room      [4]any // saves an allocation: most calls need no more room
 	tokenRoom [24]byte
@@ -65,7 +63,7 @@ type Call struct {
 	// a context would take the Call out of its size class, and each obtain and release allocates a Call.
 	limited *context.Context
 
-	command *redis.Cmd // its command while it goes by itself; nil otherwise
+	Carrier any // for the Conn's own use, while the call goes by itself; nil otherwise
 
 	lane *lane         // the lane in which the call goes; nil for none
 	trip *trip         // the trip that the call makes by itself in the lane; nil for none
@@ -132,9 +130,10 @@ func (c *Call) Plan() { c.done = make(chan struct{}) }
 // Finish closes the Done of a planned call.
 func (c *Call) Finish() { close(c.done) }
 
-// depart notes that the call is being written to a connection, after any wait for one. Before this point, a call that
-// nobody wants any more is dropped. From here on, a lost reply leaves doubt.
-func (c *Call) depart() error {
+// Depart notes that the call is being written to a connection, after any wait for one. Before this point, a call that
+// nobody wants any more is dropped: then Depart returns an error, and the call must not be written. From here on, a lost
+// reply leaves doubt.
+func (c *Call) Depart() error {
 	if err := c.sending().Err(); err != nil && !c.bulk {
 		return err
 	}
@@ -149,6 +148,14 @@ func (c *Call) depart() error {
 	return nil
 }
 
+// Write is Depart for a client that asks for the token when it writes that.
+func (c *Call) Write() ([]byte, error) {
+	if c.IsLost() { // a hook writes the command once more
+		return []byte(c.Token), nil
+	}
+	return append(c.tokenRoom[:0], c.Token...), c.Depart()
+}
+
 // sending returns the ctx of the present sending.
 func (c *Call) sending() context.Context {
 	if c.limited != nil {
@@ -156,21 +163,6 @@ func (c *Call) sending() context.Context {
 	}
 	return c.Ctx
 }
-
-// MarshalBinary lets the call stand for the token among the arguments of its own command. go-redis calls it while it
-// writes the command.
-func (c *Call) MarshalBinary() ([]byte, error) {
-	if c.IsLost() { // a hook writes the command once more
-		return []byte(c.Token), nil
-	}
-	if c.command != nil { // compare now, because a hook may restore later what it has rewritten
-		c.changed = c.changed || !c.isUnchanged(c.command.Args())
-	}
-	return append(c.tokenRoom[:0], c.Token...), c.depart()
-}
-
-// String returns the token, for hooks that print commands.
-func (c *Call) String() string { return c.Token }
 
 // Wait waits until the call has finished, or ctx ends. It reports whether the call has finished.
 func (c *Call) Wait(ctx context.Context) bool {
@@ -194,43 +186,30 @@ func (c *Call) Wait(ctx context.Context) bool {
 	}
 }
 
-// command is a command that go-redis itself never resends.
-type command struct{ *redis.Cmd }
-
-// NoRetry makes go-redis v9.19 and later not resend the command.
-func (command) NoRetry() bool { return true }
-
-func newCommand(c *Call, how *[2]any) command {
-	const others = 4 // the two values of how, the number of keys, and the token
+// Command returns the arguments of the command that sends the call: EVALSHA or, if whole is true, EVAL, then the script, the
+// number of keys, the keys, and ARGV, with token in the place of the token. Only ints, int64s and strings are among them.
+func (c *Call) Command(whole bool, token any) []any {
+	const others = 4 // EVALSHA, the script, the number of keys, and the token
 	s, rest := c.Script, c.args()
-	keys := len(c.Keys) + len(c.Spare) + len(s.endKeys)
+	how, keys := s.how(whole), len(c.Keys)+len(c.Spare)+len(s.endKeys)
 	args := make([]any, 3, others+keys+len(rest)+len(s.endArgs))
 	args[0], args[1], args[2] = how[0], how[1], keys
 	args = append(append(append(args, c.Keys...), c.Spare...), s.endKeys...)
 	if c.Token != "" {
-		args = append(args, c)
+		args = append(args, token)
 	}
-	cmd := command{redis.NewCmd(c.sending(), append(append(args, rest...), s.endArgs...)...)}
-	cmd.SetFirstKeyPos(3)
-	return cmd
+	return append(append(args, rest...), s.endArgs...)
 }
 
-// isUnchanged reports whether a command still has the arguments that newCommand gave it. A hook may rewrite them in place.
-func (c *Call) isUnchanged(args []any) bool {
-	keys := len(c.Keys) + len(c.Spare) + len(c.Script.endKeys)
-	how := &c.Script.evalsha
-	if c.whole {
-		how = &c.Script.eval
-	}
-	if len(args) < 3+keys || args[0] != how[0] || args[1] != how[1] || args[2] != keys {
-		return false
-	}
-	if !c.hasKeys(args[3:]) {
+// IsCommand reports whether args are those of Command.
+func (c *Call) IsCommand(args []any, whole bool, token any) bool {
+	how, keys := c.Script.how(whole), len(c.Keys)+len(c.Spare)+len(c.Script.endKeys)
+	if len(args) < 3+keys || args[0] != how[0] || args[1] != how[1] || args[2] != keys || !c.HasKeys(args[3:]) {
 		return false
 	}
 	args = args[3+keys:]
 	if c.Token != "" {
-		if len(args) == 0 || args[0] != any(c) {
+		if len(args) == 0 || args[0] != token {
 			return false
 		}
 		args = args[1:]
@@ -239,8 +218,8 @@ func (c *Call) isUnchanged(args []any) bool {
 	return len(args) == len(rest)+len(end) && startsWith(args, rest) && startsWith(args[len(rest):], end)
 }
 
-// hasKeys reports whether args begin with KEYS.
-func (c *Call) hasKeys(args []any) bool {
+// HasKeys reports whether args begin with KEYS.
+func (c *Call) HasKeys(args []any) bool {
 	for _, keys := range [3][]any{c.Keys, c.Spare, c.Script.endKeys} {
 		if !startsWith(args, keys) {
 			return false

@@ -9,6 +9,11 @@ package transport
 // MaxRedirects), and go-redis resends nothing (NoRetry, from v9.19 on). If go-redis resent a release whose key is then
 // gone, nobody could tell whether its first sending had deleted the key.
 //
+// A client is known by one interface, Conn, and its servers by another, Node. So this package, and all above it, compile
+// without go-redis, and another client is one more Conn. A call by itself and a pipeline have each a method: the first goes
+// through the caller's client, with the values of the caller's ctx for its hooks, and the second through the client of a
+// server. Conn builds commands from a Call itself, because a list in between cost an allocation a call.
+//
 // A request counts as sent when go-redis writes it, not when the library calls go-redis. So the wait for a connection
 // does not shorten the validity. The token among the arguments is a value whose MarshalBinary go-redis calls while it
 // writes: this is the only place where go-redis shows that moment. There the library takes the time, and drops a call

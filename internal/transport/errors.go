@@ -5,8 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/redislock/redislock/internal/answer"
 )
 
@@ -16,7 +14,7 @@ func IsAnswer(err error) bool { return answer.Is(err) }
 // IsFinal reports whether the same call cannot succeed later: the server has answered something other than "not now" to
 // it, or the Redis client is closed.
 func IsFinal(err error) bool {
-	return IsAnswer(err) && !answer.IsPassing(err) && !answer.IsLogin(err) || errors.Is(err, redis.ErrClosed)
+	return IsAnswer(err) && !answer.IsPassing(err) && !answer.IsLogin(err) || isClosed(err)
 }
 
 // sortOut returns the error of a sending of the call in such a form that its meaning shows.
@@ -28,7 +26,28 @@ func (c *Call) sortOut(ctx context.Context, err error) error {
 }
 
 // HasCode reports whether err is an answer of the server with that code, for example NOPERM.
-func HasCode(err error, code string) bool { return redis.HasErrorPrefix(err, code) }
+func HasCode(err error, code string) bool { return answer.HasCode(err, code) }
+
+// ClosedError is the error of a call through a client that its owner has closed.
+type ClosedError struct{ Err error }
+
+func (e *ClosedError) Error() string { return e.Err.Error() }
+func (e *ClosedError) Unwrap() error { return e.Err }
+
+func isClosed(err error) bool {
+	_, is := errors.AsType[*ClosedError](err)
+	return is
+}
+
+// NilError is the error of a call through a client of the caller's own type that embeds a nil and has used it. The error
+// counts as an answer: nothing was sent, and no later call can succeed. Only a call shows whether the client uses the nil,
+// because its type may declare all methods that the library calls.
+type NilError struct{ What string }
+
+func (e *NilError) Error() string { return e.What + " is nil" }
+
+// RedisError makes the error look like an answer.
+func (e *NilError) RedisError() {}
 
 // ConnectTimeoutError is the error of a call for which go-redis could not connect in its own time. go-redis limits that
 // with a ctx of its own, so its error matches context.DeadlineExceeded, which callers take for the end of theirs. This

@@ -25,8 +25,8 @@ type lane struct {
 
 // trip is a call by itself, or a pipeline of calls.
 type trip struct {
-	began  time.Time
-	client serverClient // of the lane's server
+	began time.Time
+	node  Node // of the lane
 }
 
 const (
@@ -40,24 +40,24 @@ const (
 	largeCall = 64
 )
 
-// lane returns the lane of the call and the client of its server, or nil for a call that goes by itself.
-func (r *Redis) lane(c *Call) (*lane, serverClient) {
-	if r.process == nil || c.Alone || len(c.Keys) >= largeCall || r.rewritten.Load() {
+// lane returns the lane of the call and its server, or nil for a call that goes by itself.
+func (r *Redis) lane(c *Call) (*lane, Node) {
+	if c.Alone || len(c.Keys) >= largeCall || r.rewritten.Load() {
 		return nil, nil
 	}
-	client, err := r.serverOf(c)
-	if err != nil || client == nil {
+	node, err := r.serverOf(c)
+	if err != nil || node == nil {
 		return nil, nil
 	}
-	s := r.servers.of(r, client)
+	s := r.servers.of(r, node)
 	if c.Script.Yields {
-		return &s.yielding, client
+		return &s.yielding, node
 	}
-	return &s.others, client
+	return &s.others, node
 }
 
 // admit reports whether the call is to go by itself, now. If not, it is in the queue and finishes later.
-func (l *lane) admit(c *Call, client serverClient) bool {
+func (l *lane) admit(c *Call, node Node) bool {
 	c.lane = l
 	c.counted.Store(true)
 	if !l.server.enter() {
@@ -66,17 +66,17 @@ func (l *lane) admit(c *Call, client serverClient) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.trips) < laneTrips && !l.gathering && !AlwaysTogether { // then the queue is empty
-		c.trip = l.begin(client)
+		c.trip = l.begin(node)
 		return len(l.trips) == 1 || !l.gather(c)
 	}
 	l.enqueue(c)
 	switch {
 	case l.gathering:
 	case len(l.trips) < laneTrips:
-		l.launch(client)
+		l.launch(node)
 	case !l.watched:
 		l.watched = true
-		time.AfterFunc(slowTrip, func() { l.look(client) })
+		time.AfterFunc(slowTrip, func() { l.look(node) })
 	}
 	return false
 }
@@ -98,8 +98,8 @@ func (l *lane) gather(c *Call) bool {
 }
 
 // begin begins a trip. The caller holds l.mu.
-func (l *lane) begin(client serverClient) *trip {
-	t := &trip{began: time.Now(), client: client}
+func (l *lane) begin(node Node) *trip {
+	t := &trip{began: time.Now(), node: node}
 	l.trips = append(l.trips, t)
 	return t
 }
@@ -116,7 +116,7 @@ func (l *lane) takeQueue() []*Call {
 }
 
 // look sends the queue if the trips hang.
-func (l *lane) look(client serverClient) {
+func (l *lane) look(node Node) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.watched = len(l.queue) > 0
@@ -126,13 +126,13 @@ func (l *lane) look(client serverClient) {
 	now := time.Now()
 	l.forget(now, slowTrip)
 	if len(l.trips) < laneTrips {
-		l.launch(client)
+		l.launch(node)
 	}
 	next := slowTrip
 	for _, t := range l.trips {
 		next = min(next, t.began.Add(slowTrip).Sub(now))
 	}
-	time.AfterFunc(next, func() { l.look(client) })
+	time.AfterFunc(next, func() { l.look(node) })
 }
 
 // forget drops the trips that have taken so long: they hang, and others do not wait for them. The caller holds l.mu.
@@ -141,8 +141,8 @@ func (l *lane) forget(now time.Time, counts time.Duration) {
 }
 
 // launch sends the queue. The caller holds l.mu.
-func (l *lane) launch(client serverClient) {
-	go l.run(l.begin(client), l.takeQueue()) // ends when the queue is empty after a trip
+func (l *lane) launch(node Node) {
+	go l.run(l.begin(node), l.takeQueue()) // ends when the queue is empty after a trip
 }
 
 // endTrip ends the trip of a call that went by itself.
@@ -159,7 +159,7 @@ func (l *lane) end(t *trip) {
 	defer l.mu.Unlock()
 	l.trips = slices.DeleteFunc(l.trips, func(other *trip) bool { return other == t })
 	if len(l.queue) > 0 && len(l.trips) < laneTrips {
-		l.launch(t.client)
+		l.launch(t.node)
 	}
 }
 
@@ -174,7 +174,7 @@ func (l *lane) run(t *trip, batch []*Call) {
 		}
 	}()
 	for batch != nil {
-		l.redis.sendTogether(t.client, batch, connectTimeout, func(c *Call) {
+		l.redis.sendTogether(t.node, batch, ConnectTimeout, func(c *Call) {
 			c.uncount()
 			l.redis.finish(c)
 		})

@@ -2,19 +2,12 @@ package transport
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 const (
-	// quiet is how long a subscription may be silent before a PING checks that it is alive.
-	quiet = time.Second
-
 	// relisten is how long to wait before subscribing again, ± half of that at random.
 	// relistenRefused is the wait after Redis has refused to subscribe.
 	relisten        = time.Second
@@ -22,7 +15,7 @@ const (
 )
 
 // CanListen reports whether Listen can receive what scripts publish.
-func (r *Redis) CanListen() bool { return r.subscribe != nil }
+func (r *Redis) CanListen() bool { return r.Listens }
 
 // Listen subscribes to a channel and calls message for each message, until ctx ends. If the subscription breaks, it
 // makes a new one, at once the first time in a while. It calls state with true when there is a subscription, and with false
@@ -45,7 +38,7 @@ func (r *Redis) Listen(ctx context.Context, channel string, state func(open bool
 	}
 }
 
-// receive does the work of Listen for one subscription.
+// receive listens once.
 func (r *Redis) receive(
 	ctx context.Context, channel string, state func(open bool), message func(payload string),
 ) (err error) {
@@ -54,41 +47,5 @@ func (r *Redis) receive(
 			err = fmt.Errorf("listening: %w", &hookPanicError{value})
 		}
 	}()
-	subscription := r.subscribe(ctx)
-	defer subscription.Close()
-	if err := subscription.Subscribe(ctx, channel); err != nil {
-		return err
-	}
-	// The end of ctx does not interrupt a read in go-redis. Closing the subscription does, except while go-redis connects
-	// for it, because Close waits for the connection.
-	forget := context.AfterFunc(ctx, func() { _ = subscription.Close() })
-	defer forget()
-	asked := false
-	var broke time.Time // the last time that its connection did
-	for {
-		received, err := subscription.ReceiveTimeout(ctx, quiet)
-		var late net.Error
-		silent := errors.As(err, &late) && late.Timeout()
-		switch {
-		case silent && !asked:
-			asked = true
-			if err := subscription.Ping(ctx); err != nil {
-				return err
-			}
-			continue
-		case err != nil && !silent && !IsAnswer(err) && ctx.Err() == nil && time.Since(broke) > relisten:
-			broke, asked = time.Now(), false // go-redis has connected and subscribed again, if it could
-			state(false)
-			continue
-		case err != nil:
-			return err
-		}
-		asked = false
-		switch received := received.(type) {
-		case *redis.Subscription:
-			state(true)
-		case *redis.Message:
-			message(received.Payload)
-		}
-	}
+	return r.conn.Listen(ctx, channel, state, message)
 }

@@ -1,18 +1,19 @@
 package transport
 
 import (
-	"cmp"
-
 	"github.com/redislock/redislock/internal/keyname"
 )
 
-// serverOf returns the client of the server that has the keys of the call, so that calls to one server can go together.
-// It returns nil if each call has to go by itself, through the caller's client.
-func (r *Redis) serverOf(c *Call) (serverClient, error) {
-	if r.process == nil || r.node == nil {
+// serverOf returns the server that has the keys of the call, so that calls to one server can go together. It returns nil if
+// each call has to go by itself.
+func (r *Redis) serverOf(c *Call) (Node, error) {
+	switch {
+	case !r.Shares:
+		return nil, nil
+	case r.single != nil:
 		return r.single, nil
 	}
-	return r.node(c.someKey())
+	return r.conn.Node(c.someKey())
 }
 
 // someKey returns the first of KEYS. All are on one server.
@@ -23,48 +24,45 @@ func (c *Call) someKey() string {
 	return c.Keys[0].(string)
 }
 
-// pool returns the client whose connections a call takes; nil if that is not known. On a Cluster it may ask the servers.
-func (r *Redis) pool(c *Call) serverClient {
-	if r.node == nil {
-		return cmp.Or(r.single, r.inner)
-	}
-	client, err := r.node(c.someKey())
+// pool returns the server to which a call goes; nil if that is not known. On a Cluster it may ask the servers.
+func (r *Redis) pool(c *Call) Node {
+	node, err := r.conn.Node(c.someKey())
 	if err != nil {
 		return nil
 	}
-	return client
+	return node
 }
 
 // Server returns the address of the Cluster's node that has the key. It is "" on anything but a Cluster, and as long as
 // that is not known without asking.
 func (r *Redis) Server(key string) string {
-	if r.layout != slots || !r.reached.Load() {
+	if r.Reach != Slots || !r.reached.Load() {
 		return ""
 	}
-	node, err := r.node(key)
-	if err != nil {
+	node, err := r.conn.Node(key)
+	if err != nil || node == nil {
 		return ""
 	}
-	return node.address()
+	return node.Address()
 }
 
 // IsRing reports whether the Redis is a Ring. A Ring sends a command to the shard of its first key, wherever the other
 // keys are.
-func (r *Redis) IsRing() bool { return r.layout == shards }
+func (r *Redis) IsRing() bool { return r.Reach == Shards }
 
 // IsCluster reports whether the Redis is a Cluster, where a command reaches the keys of one slot.
-func (r *Redis) IsCluster() bool { return r.layout == slots }
+func (r *Redis) IsCluster() bool { return r.Reach == Slots }
 
 // IsSingle reports whether the Redis is one server, or one behind Sentinel, as far as the Redis client knows. Then
 // scripts and subscriptions are on the same server.
-func (r *Redis) IsSingle() bool { return r.layout == oneServer }
+func (r *Redis) IsSingle() bool { return r.Reach == OneServer }
 
 // Group returns the indices of keys in groups, such that one command can hold the keys of a group.
 func (r *Redis) Group(keys []string) ([][]int, error) {
-	switch r.layout {
-	case shards:
-		return grouped(keys, r.node)
-	case slots:
+	switch r.Reach {
+	case Shards:
+		return grouped(keys, r.conn.Node)
+	case Slots:
 		return GroupBySlot(keys), nil
 	}
 	return grouped(keys, func(string) (struct{}, error) { return struct{}{}, nil })

@@ -29,6 +29,14 @@ func NewScript(source string) *Script {
 	}
 }
 
+// how returns the command that runs the script, and what it calls the script.
+func (s *Script) how(whole bool) *[2]any {
+	if whole {
+		return &s.eval
+	}
+	return &s.evalsha
+}
+
 // Join sets the script's joint script, which does several of its calls at once, and returns the script. The joint
 // script receives one lock key of each call, then one spare key of each, and then the first args of ARGV of each. It
 // returns one reply per call, in order: -1 if it has done nothing for a call and leaves that call to the script itself.

@@ -8,7 +8,7 @@ import (
 
 // server is what is known about one Redis server, with the lanes to it.
 type server struct {
-	standalone atomic.Int32 // one of standaloneUnknown, standaloneYes and standaloneNo; see greeting
+	standing atomic.Int32 // a Standing
 
 	calling atomic.Int32 // calls under way that share or could
 	crowd   atomic.Int32 // how many more calls share although few are under way
@@ -19,13 +19,6 @@ type server struct {
 	batches lane // only trips; see SendBatches
 }
 
-// What a server says about itself.
-const (
-	standaloneUnknown int32 = iota
-	standaloneYes
-	standaloneNo
-)
-
 func newServer(r *Redis) *server {
 	s := &server{}
 	s.yielding.redis, s.yielding.server = r, s
@@ -33,26 +26,26 @@ func newServer(r *Redis) *server {
 	return s
 }
 
-// servers holds the servers of one Redis. An entry does not keep the client of its server alive. The next look-up of an
-// unknown client removes the entries whose clients are gone: a Ring and a Cluster keep making new clients.
+// servers holds the servers of one Redis. An entry does not keep its Node alive. The next look-up of an unknown Node removes
+// the entries whose Nodes are gone: a Ring and a Cluster keep making new ones.
 type servers struct {
-	mu       sync.Mutex // protects byClient
-	byClient map[weakClient]*server
+	mu     sync.Mutex // protects byNode
+	byNode map[WeakNode]*server
 }
 
-// of returns what is known about the server behind a client.
-func (s *servers) of(r *Redis, client serverClient) *server {
-	if client == r.single {
+// of returns what is known about a server.
+func (s *servers) of(r *Redis, node Node) *server {
+	if node == r.single {
 		return r.only
 	}
-	key := client.weakly()
+	key := node.Weak()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	found, known := s.byClient[key]
+	found, known := s.byNode[key]
 	if !known {
-		maps.DeleteFunc(s.byClient, func(key weakClient, _ *server) bool { return key.isGone() })
+		maps.DeleteFunc(s.byNode, func(key WeakNode, _ *server) bool { return key.IsGone() })
 		found = newServer(r)
-		s.byClient[key] = found
+		s.byNode[key] = found
 	}
 	return found
 }

@@ -1,14 +1,11 @@
 package transport
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // A connection can die without a sign: a firewall or a load balancer forgets it, or a virtual machine moves. Until
@@ -32,7 +29,7 @@ type watch struct {
 	ticking bool             // the timer runs
 	slow    bool             // it looks only for flights that were silent before
 
-	asked map[serverClient]struct{} // servers that are being asked, or were just now
+	asked map[Node]struct{} // servers that are being asked, or were just now
 
 	started time.Time
 	heard   atomic.Int64                  // how long after that the last answer came; 0 before the first
@@ -84,7 +81,7 @@ var errLost = errors.New("no answer from Redis on a connection that has died")
 
 // start makes a watch ready.
 func (w *watch) start(r *Redis) {
-	w.redis, w.started, w.flights, w.asked = r, time.Now(), map[*Call]flight{}, map[serverClient]struct{}{}
+	w.redis, w.started, w.flights, w.asked = r, time.Now(), map[*Call]flight{}, map[Node]struct{}{}
 	losses := make(chan struct{})
 	w.losses.Store(&losses)
 }
@@ -142,7 +139,7 @@ func (w *watch) silence(f flight) time.Duration {
 	if w.usual > 0 {
 		most = max(leastSilence, 4*w.usual)
 	}
-	if f.first.Token == "" || w.redis.process == nil {
+	if f.first.Token == "" || w.redis.Opaque {
 		most = max(most, vagueSilence)
 	}
 	return most + time.Duration(len(f.others)+len(f.first.Keys))*silencePerCall
@@ -187,18 +184,18 @@ func (w *watch) look() {
 
 // sort asks the servers of silent flights, unless that was done just now.
 func (w *watch) sort(silent []flight) {
-	byServer := map[serverClient][]flight{}
+	byServer := map[Node][]flight{}
 	for _, f := range silent {
-		if client := w.redis.pool(f.first); client != nil {
-			byServer[client] = append(byServer[client], f)
+		if node := w.redis.pool(f.first); node != nil {
+			byServer[node] = append(byServer[node], f)
 		}
 	}
-	for client, flights := range byServer {
-		if w.mayAsk(client) {
+	for node, flights := range byServer {
+		if w.mayAsk(node) {
 			go func() { // ends within seconds: go-redis limits how long it connects
 				pause := askInterval
-				defer func() { w.hasAsked(client, pause) }()
-				if w.ask(client, flights) {
+				defer func() { w.hasAsked(node, pause) }()
+				if w.ask(node, flights) {
 					pause = askAgain
 				}
 			}()
@@ -207,29 +204,29 @@ func (w *watch) sort(silent []flight) {
 }
 
 // mayAsk reports whether to ask a server now. If so, call hasAsked afterwards.
-func (w *watch) mayAsk(client serverClient) bool {
+func (w *watch) mayAsk(node Node) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if _, is := w.asked[client]; is {
+	if _, is := w.asked[node]; is {
 		return false
 	}
-	w.asked[client] = struct{}{}
+	w.asked[node] = struct{}{}
 	return true
 }
 
 // hasAsked lets a server be asked again after a pause.
-func (w *watch) hasAsked(client serverClient, pause time.Duration) {
+func (w *watch) hasAsked(node Node, pause time.Duration) {
 	time.AfterFunc(pause, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		delete(w.asked, client)
+		delete(w.asked, node)
 	})
 }
 
 // ask asks a server on a new connection, and reports whether it has answered. If so, the silent flights that it has not
 // answered meanwhile are lost.
-func (w *watch) ask(client serverClient, silent []flight) (answered bool) {
-	took, answered := client.askAnew()
+func (w *watch) ask(node Node, silent []flight) (answered bool) {
+	took, answered := node.AskAnew(askTimeout)
 	if !answered {
 		return false
 	}
@@ -237,7 +234,7 @@ func (w *watch) ask(client serverClient, silent []flight) (answered bool) {
 	if len(silent) == 0 {
 		return true
 	}
-	client.pingIdle(max(leastPing, 8*took))
+	node.PingIdle(max(leastPing, 8*took))
 	w.bury(silent)
 	return true
 }
@@ -274,66 +271,3 @@ func (f flight) hasDeparted() bool {
 	has := func(c *Call) bool { return c.state.Load() == departed }
 	return has(f.first) || slices.ContainsFunc(f.others, has)
 }
-
-// askAnew sends a server a PING on a new connection, outside of the pool of the client. It returns how long the answer
-// took.
-func (o ofOneServer) askAnew() (took time.Duration, answered bool) {
-	defer func() {
-		if recover() != nil { // from a hook for dialling
-			answered = false
-		}
-	}()
-	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
-	defer cancel()
-	subscription := o.client.WithTimeout(askTimeout).Subscribe(ctx) // to nothing
-	defer subscription.Close()
-	if subscription.Ping(ctx) != nil {
-		return 0, false
-	}
-	sent := time.Now()
-	_, err := subscription.ReceiveTimeout(ctx, askTimeout)
-	return time.Since(sent), err == nil || IsAnswer(err)
-}
-
-// pingIdle sends a PING on every idle connection of the client. It returns when all are written, and nobody can take these
-// connections any more before they have answered. go-redis closes those that do not answer within patience.
-func (o ofOneServer) pingIdle(patience time.Duration) {
-	ctx, cancel := context.WithCancel(context.Background()) // ends the wait for a connection
-	time.AfterFunc(patience, cancel)
-	limited := o.client.WithTimeout(patience)
-	stats := o.client.PoolStats()
-	var written sync.WaitGroup
-	start := func(idle uint32, send func(ping redis.Cmder)) {
-		for range idle {
-			written.Add(1)
-			go func() { // ends after patience, or a little later if go-redis is connecting
-				done := sync.OnceFunc(written.Done)
-				defer func() {
-					_ = recover() // from a hook for dialling
-					done()
-				}()
-				send(command{redis.NewCmd(ctx, "ping", onWrite(done))})
-			}()
-		}
-	}
-	start(stats.IdleConns, func(ping redis.Cmder) { _ = limited.Process(ctx, ping) })
-	if stats.PipelineStats != nil {
-		start(stats.PipelineStats.IdleConns, func(ping redis.Cmder) {
-			pipe := limited.Pipeline()
-			_ = pipe.Process(ctx, ping)
-			_, _ = pipe.Exec(ctx)
-		})
-	}
-	written.Wait()
-}
-
-// onWrite is an argument of a command. It is called when go-redis writes the command to a connection.
-type onWrite func()
-
-func (f onWrite) MarshalBinary() ([]byte, error) {
-	f()
-	return []byte("redislock"), nil
-}
-
-// String is for hooks that print commands.
-func (f onWrite) String() string { return "redislock" }

@@ -225,7 +225,7 @@ var All = []Control{
 		Name: "flushed-scripts", Off: "a script that the server does not know is not sent again",
 		Topology: "one", Checks: []string{check.Errors},
 		Edits: []Edit{{
-			"internal/transport/resend.go", "if err != nil && redis.HasErrorPrefix(err, \"NOSCRIPT\") {", "if false {",
+			"internal/transport/resend.go", "if err != nil && HasCode(err, \"NOSCRIPT\") {", "if false {",
 		}},
 	},
 	{

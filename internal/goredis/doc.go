@@ -1,0 +1,2 @@
+// Package goredis lets package transport send scripts through go-redis. It knows nothing about locks.
+package goredis
