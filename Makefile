@@ -3,7 +3,7 @@
 GO        = go
 LINTER    = GOWORK=off $(GO) tool -modfile=tools/go.mod -n golangci-lint
 BENCHSTAT = GOWORK=off $(GO) tool -modfile=tools/go.mod benchstat
-MODULES   = . cmd/redislock redislockotel torture bench
+MODULES   = . cmd/redislock redislockotel redislockrueidis redislockvalkey torture bench
 
 TARGETS = linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 

@@ -62,6 +62,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/redislock/redislock/internal/foreign"
 	"github.com/redislock/redislock/internal/goredis"
 	"github.com/redislock/redislock/internal/place"
 	"github.com/redislock/redislock/internal/script"
@@ -71,12 +72,13 @@ import (
 
 // RedisClient is the Redis on which locks live: a [*redis.Client] (for one server, or behind Sentinel), a
 // [*redis.ClusterClient], a [*redis.Ring], a [*redis.Conn], or another type, such as one of your own that embeds one of
-// these or a [redis.UniversalClient]. Calls that are made at the same time through one of the first three share pipelines,
-// which have no values of any ctx: pass [WithSeparateCalls] to [New] for a hook that must see each command, that changes
-// only some of them, or that sends another command instead. Through a type of your own, each call goes by itself, by
-// EvalSha and Eval of that type, and that type decides whether calls are resent; if it overrides neither, pass the client
-// that it embeds. Waiters in line are woken through a *redis.Client, a *redis.ClusterClient, and a type of your own that
-// has Subscribe. The file docs/redis.md has a table of what works with which type, and says what hooks see.
+// these or a [redis.UniversalClient]; for other clients than those of go-redis, see [Adapt]. Calls that are made at the same
+// time through one of the first three share pipelines, which have no values of any ctx: pass [WithSeparateCalls] to [New]
+// for a hook that must see each command, that changes only some of them, or that sends another command instead. Through a
+// type of your own, each call goes by itself, by EvalSha and Eval of that type, and that type decides whether calls are
+// resent; if it overrides neither, pass the client that it embeds. Waiters in line are woken through a *redis.Client, a
+// *redis.ClusterClient, and a type of your own that has Subscribe. The file docs/redis.md has a table of what works with
+// which type, and says what hooks see.
 type RedisClient interface {
 	redis.Scripter
 }
@@ -162,7 +164,11 @@ func (set clientOptions) newClient(client RedisClient) *Client {
 
 // newPlace returns the place for a Redis client.
 func newPlace(client RedisClient, set *place.Config) (*place.Place, error) {
-	return place.New(client, func() (transport.Conn, error) { return goredis.New(client) }, set)
+	connect := func() (transport.Conn, error) { return goredis.New(client) }
+	if other, is := client.(adapted); is {
+		connect = func() (transport.Conn, error) { return foreign.New(other.conn) }
+	}
+	return place.New(client, connect, set)
 }
 
 // placeless returns a Client with these options, which has no place yet.

@@ -2,6 +2,8 @@ package transport
 
 import (
 	"context"
+	"fmt"
+	"strconv"
 	"sync/atomic"
 	"time"
 )
@@ -148,6 +150,9 @@ func (c *Call) Depart() error {
 	return nil
 }
 
+// TakeBack notes that the call was not written after all.
+func (c *Call) TakeBack() { c.departed = false }
+
 // Write is Depart for a client that asks for the token when it writes that.
 func (c *Call) Write() ([]byte, error) {
 	if c.IsLost() { // a hook writes the command once more
@@ -199,6 +204,36 @@ func (c *Call) Command(whole bool, token any) []any {
 		args = append(args, token)
 	}
 	return append(append(args, rest...), s.endArgs...)
+}
+
+// Strings returns KEYS and ARGV as text.
+func (c *Call) Strings() (keys, args []string) {
+	rest, end := c.args(), c.Script.endArgs
+	n := len(c.Keys) + len(c.Spare) + len(c.Script.endKeys)
+	all := make([]string, 0, n+1+len(rest)+len(end)) // both in one piece
+	all = appendText(appendText(appendText(all, c.Keys), c.Spare), c.Script.endKeys)
+	if c.Token != "" {
+		all = append(all, c.Token)
+	}
+	all = appendText(appendText(all, rest), end)
+	return all[:n:n], all[n:]
+}
+
+// appendText appends args as Redis gets them.
+func appendText(to []string, args []any) []string {
+	for _, arg := range args {
+		switch arg := arg.(type) {
+		case string:
+			to = append(to, arg)
+		case int64:
+			to = append(to, strconv.FormatInt(arg, 10))
+		case int:
+			to = append(to, strconv.Itoa(arg))
+		default:
+			panic(fmt.Sprintf("a %T among the arguments of a script", arg))
+		}
+	}
+	return to
 }
 
 // IsCommand reports whether args are those of Command.

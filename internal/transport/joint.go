@@ -97,3 +97,17 @@ func (q *Request) Command(token func(*Call) any) []any {
 	}
 	return append(args, end.endArgs...)
 }
+
+// Strings returns KEYS and ARGV of the request as text.
+func (q *Request) Strings() (keys, args []string) {
+	if !q.isJoint() {
+		return q.Calls[0].Strings()
+	}
+	n, each, end := len(q.Calls), q.Calls[0].Script.jointArgs, q.Script
+	keys, args = make([]string, 2*n, 2*n+len(end.endKeys)), make([]string, 0, each*n+len(end.endArgs))
+	for i, c := range q.Calls {
+		keys[i], keys[n+i] = c.Keys[0].(string), c.Spare[0].(string)
+		args = appendText(append(args, c.Token), c.Args[:each-1])
+	}
+	return appendText(keys, end.endKeys), appendText(args, end.endArgs)
+}

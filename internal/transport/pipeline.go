@@ -133,6 +133,14 @@ func (q *Request) ready(bulk bool) {
 	}
 }
 
+// Depart notes that the request is being written: see Call.Depart. It returns nil, because the others of the pipeline go on.
+func (q *Request) Depart() error {
+	for _, c := range q.Calls {
+		_ = c.Depart()
+	}
+	return nil
+}
+
 // pipeline sends requests in one pipeline, each once, if it gets a connection within patience.
 func (r *Redis) pipeline(node Node, requests []Request, patience time.Duration) {
 	ctx, stop := connectWithin(context.Background(), patience)

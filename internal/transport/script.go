@@ -37,6 +37,9 @@ func (s *Script) how(whole bool) *[2]any {
 	return &s.evalsha
 }
 
+// Text returns the source and the hash.
+func (s *Script) Text() (source, hash string) { return s.eval[1].(string), s.evalsha[1].(string) }
+
 // Join sets the script's joint script, which does several of its calls at once, and returns the script. The joint
 // script receives one lock key of each call, then one spare key of each, and then the first args of ARGV of each. It
 // returns one reply per call, in order: -1 if it has done nothing for a call and leaves that call to the script itself.
