@@ -17,9 +17,9 @@ import (
 	"github.com/redislock/redislock/adapter"
 )
 
-// TestConn tests whether an adapter does what [adapter.Conn] demands. server is the address of a Redis server, or of a node of
-// a Cluster, that runs on this machine and has no password. dial connects to an address, and ends the client with its t, for
-// example by t.Cleanup.
+// TestConn tests whether an adapter does what [adapter.Conn] demands. server is the address of a Redis server, or of a node
+// of a Cluster, that runs on this machine and has no password. dial connects to an address, and ends the client with its t,
+// for example by t.Cleanup.
 //
 //	func TestAdapter(t *testing.T) {
 //		redislocktest.TestConn(t, "localhost:6379", func(t *testing.T, address string) adapter.Conn { … })

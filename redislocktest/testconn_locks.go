@@ -42,7 +42,10 @@ func (l *listening) end(t *testing.T) {
 	t.Helper()
 	l.stop()
 	select {
-	case _ = <-l.ended:
+	case err := <-l.ended:
+		if err == nil {
+			t.Error("Listen has returned no error")
+		}
 	case <-time.After(5 * time.Second):
 		t.Error("Listen does not return when ctx ends")
 	}
