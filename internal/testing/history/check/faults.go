@@ -32,6 +32,16 @@ func slot(worker string) string {
 // isHarmless reports whether a fault must have no effect on any call.
 func isHarmless(fault string) bool { return fault == "flush-scripts" }
 
+// lastKill returns when a worker was last killed before that time; 0 for never.
+func (m *model) lastKill(before int64) (last int64) {
+	for _, f := range m.faults {
+		if f.Name == "kill-worker" && f.At <= before {
+			last = max(last, f.At)
+		}
+	}
+	return last
+}
+
 // quiet reports whether no fault touched a worker from from until to, or ended less than settle before.
 func (m *model) quiet(worker string, from, to, settle int64) bool {
 	return len(m.touching(worker, from, to, settle)) == 0

@@ -147,8 +147,8 @@ func (m *model) taken(w history.Event, s history.Event) bool {
 }
 
 // served: a live waiter does not wait for longer than patience while nobody holds its keys who does not share them, and no
-// other waiter is ahead.
-// Waiters that died, whose end nobody wrote down, are out of the line by then.
+// other waiter is ahead. Waiters of a worker that was killed, whose end nobody wrote down, may be ahead, and are out of the
+// line within patience of that.
 func served(m *model, r *Result) {
 	const (
 		patience = int64(5 * time.Second)
@@ -177,7 +177,7 @@ func served(m *model, r *Result) {
 			case free == 0:
 				free = s.At
 			}
-			if free > 0 && s.Start-free > patience && m.quiet(w.Worker, free-m.grace, s.At, settled) &&
+			if free > 0 && s.Start-max(free, m.lastKill(s.Start)) > patience && m.quiet(w.Worker, free-m.grace, s.At, settled) &&
 				!m.stalled(w.Worker, free, s.At, signOfLife) {
 				r.add(Served, s.At, []string{w.Op}, "%s waited for %s although its keys were free", w.Op, seconds(s.At-free))
 				break
