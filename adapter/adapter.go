@@ -40,7 +40,7 @@ type Script struct {
 	// script again, whole.
 	Whole bool
 
-	// Keys are KEYS, and Args are ARGV. All keys are in one slot, unless [About] says [OneServer]. There is at least one key.
+	// Keys are KEYS, and Args are ARGV. There is at least one key, and on a Cluster, all are in one slot.
 	Keys, Args []string
 
 	// Sent notes that the script is being written, so that a wait for a connection does not count. Call it right before you

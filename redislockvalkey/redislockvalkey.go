@@ -7,7 +7,8 @@
 //	defer client.Close()
 //	locks := redislock.New(redislockvalkey.Adapt(client))
 //
-// It works with one server, with Sentinel and with a Cluster.
+// It works with one server, with Sentinel and with a Cluster. Leave ConnLifetime out of valkey.ClientOption: with it, the
+// client sends scripts a second time behind the library's back, and nobody knows what a lock has then.
 package redislockvalkey
 
 import (
@@ -16,7 +17,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
+	"time"
 
 	"github.com/valkey-io/valkey-go"
 
@@ -56,6 +59,7 @@ func (c conn) Run(ctx context.Context, scripts []*adapter.Script) {
 		if s.Err = s.Sent(); s.Err == nil {
 			s.Reply, s.Err = read(c.client.Do(ctx, c.command(s)))
 		}
+		c.explain(ctx, scripts)
 		return
 	}
 	commands := make([]valkey.Completed, len(scripts))
@@ -65,6 +69,26 @@ func (c conn) Run(ctx context.Context, scripts []*adapter.Script) {
 	}
 	for i, r := range c.client.DoMulti(ctx, commands...) {
 		scripts[i].Reply, scripts[i].Err = read(r)
+	}
+	c.explain(ctx, scripts)
+}
+
+// explain finds out what valkey.ErrClosing means: calls get it if their client was closed, but also if the client has
+// replaced their connection, for example after a failover.
+func (c conn) explain(ctx context.Context, scripts []*adapter.Script) {
+	closing := func(s *adapter.Script) bool { return errors.Is(s.Err, valkey.ErrClosing) }
+	if !slices.ContainsFunc(scripts, closing) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	if !errors.Is(c.client.Do(ctx, c.client.B().Ping().Build()).Error(), valkey.ErrClosing) {
+		return
+	}
+	for _, s := range scripts {
+		if closing(s) {
+			s.Err = fmt.Errorf("%w: %w", adapter.ErrClosed, s.Err)
+		}
 	}
 }
 
@@ -79,25 +103,17 @@ func (c conn) command(s *adapter.Script) valkey.Completed {
 
 // read returns the reply of Redis as the library wants it.
 func read(r valkey.ValkeyResult) (any, error) {
-	m, err := r.ToMessage()
-	switch {
-	case valkey.IsValkeyNil(err):
+	reply, err := r.ToAny()
+	if valkey.IsValkeyNil(err) {
 		return nil, nil
-	case err != nil:
-		return nil, failure(err)
-	case m.IsInt64():
-		return m.AsInt64()
 	}
-	return m.ToAny()
+	return reply, failure(err)
 }
 
-// failure returns an error as the library wants it.
+// failure returns an error as the library wants it; nil for nil.
 func failure(err error) error {
 	if answer, is := valkey.IsValkeyErr(err); is {
 		return adapter.ReplyError(answer.Error())
-	}
-	if errors.Is(err, valkey.ErrClosing) {
-		return fmt.Errorf("%w: %w", adapter.ErrClosed, err)
 	}
 	if failed, is := errors.AsType[*net.OpError](err); is && failed.Op == "dial" {
 		return fmt.Errorf("%w: %w", adapter.ErrNotSent, err)
@@ -106,7 +122,7 @@ func failure(err error) error {
 }
 
 func (c conn) StandsAlone(ctx context.Context) (bool, error) {
-	reply, err := c.client.Do(ctx, c.client.B().Arbitrary("HELLO").Build()).ToMap()
+	reply, err := c.client.Do(ctx, c.client.B().Arbitrary("HELLO").Build()).AsMap()
 	if err != nil {
 		return false, failure(err)
 	}
@@ -114,6 +130,9 @@ func (c conn) StandsAlone(ctx context.Context) (bool, error) {
 	text, err := mode.ToString()
 	return text == "standalone", failure(err)
 }
+
+// subscribeWait is how long a subscription waits to be confirmed.
+const subscribeWait = 5 * time.Second
 
 // Listen has a connection of its own: Receive of a client would connect again without telling that messages were lost.
 func (c conn) Listen(ctx context.Context, channel string, open func(), message func(payload string)) error {
@@ -127,7 +146,10 @@ func (c conn) Listen(ctx context.Context, channel string, open func(), message f
 		},
 		OnMessage: func(m valkey.PubSubMessage) { message(m.Message) },
 	})
-	if err := dedicated.Do(ctx, dedicated.B().Subscribe().Channel(channel).Build()).Error(); err != nil {
+	limited, cancel := context.WithTimeout(ctx, subscribeWait)
+	defer cancel()
+	if err := dedicated.Do(limited, dedicated.B().Subscribe().Channel(channel).Build()).Error(); err != nil {
+		dedicated.Close()
 		return failure(err)
 	}
 	select {
@@ -135,7 +157,7 @@ func (c conn) Listen(ctx context.Context, channel string, open func(), message f
 		return failure(err)
 	case <-ctx.Done():
 		dedicated.Close()
-		return cmp.Or(failure(<-ended), ctx.Err()) // no message comes after that
+		return cmp.Or(failure(<-ended), ctx.Err())
 	}
 }
 
@@ -150,27 +172,28 @@ func (c cluster) About() adapter.About {
 
 // Slots asks by CLUSTER SLOTS, which Redis 6 knows as well.
 func (c cluster) Slots(ctx context.Context) ([]adapter.SlotRange, error) {
-	found, err := c.client.Do(ctx, c.client.B().ClusterSlots().Build()).ToArray()
+	reply, err := read(c.client.Do(ctx, c.client.B().ClusterSlots().Build()))
 	if err != nil {
-		return nil, failure(err)
+		return nil, err
 	}
 	var all []adapter.SlotRange
+	found, _ := reply.([]any)
 	for _, one := range found {
-		parts, err := one.ToArray() // first, last, {address, port, …} of the master, of replicas
-		if err != nil || len(parts) < 3 {
-			return nil, fmt.Errorf("unexpected reply to CLUSTER SLOTS: %v", one.String())
+		parts, _ := one.([]any) // first, last, {host, port, id, …} of the master, of replicas
+		if len(parts) < 3 {
+			return nil, fmt.Errorf("unexpected reply to CLUSTER SLOTS: %v", one)
 		}
-		first, err1 := parts[0].AsInt64()
-		last, err2 := parts[1].AsInt64()
-		master, err3 := parts[2].ToArray()
-		if err := errors.Join(err1, err2, err3); err != nil || len(master) < 2 {
-			return nil, fmt.Errorf("unexpected reply to CLUSTER SLOTS: %v", one.String())
+		first, _ := parts[0].(int64)
+		last, _ := parts[1].(int64)
+		master, _ := parts[2].([]any)
+		if len(master) < 3 {
+			return nil, fmt.Errorf("unexpected reply to CLUSTER SLOTS: %v", one)
 		}
-		host, _ := master[0].ToString() // nil if the node does not know its own address
-		port, _ := master[1].AsInt64()
-		all = append(all, adapter.SlotRange{
-			First: int(first), Last: int(last), Address: net.JoinHostPort(host, strconv.FormatInt(port, 10)),
-		})
+		address := fmt.Sprintf("%v:%v", master[0], master[1])
+		if host, _ := master[0].(string); host == "" || host == "?" { // the node does not know its own address
+			address = fmt.Sprint(master[2])
+		}
+		all = append(all, adapter.SlotRange{First: int(first), Last: int(last), Address: address})
 	}
 	return all, nil
 }

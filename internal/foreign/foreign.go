@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
+	"sync/atomic"
 	"time"
 
 	"github.com/redislock/redislock/adapter"
@@ -22,6 +24,9 @@ type conn struct {
 
 	only   *node // if all keys are on one server
 	routes routes
+
+	found    atomic.Int32 // what the server has said of itself: a transport.Standing
+	greeting atomic.Bool  // it is being asked
 }
 
 // resends is how often a call that fails is sent again.
@@ -29,11 +34,11 @@ const resends = 3
 
 // New returns the Conn of an adapter, or an error if it cannot be used.
 func New(c adapter.Conn) (transport.Conn, error) {
-	if c == nil {
+	if v := reflect.ValueOf(c); c == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, errors.New("the adapter is nil")
 	}
 	made := &conn{Conn: c, about: c.About()}
-	made.only = &node{made, made.about.Address}
+	made.only = &node{conn: made, address: made.about.Address}
 	made.listener, _ = c.(adapter.Listener)
 	made.router, _ = c.(adapter.Router)
 	made.greeter, _ = c.(adapter.Greeter)
@@ -61,25 +66,77 @@ func (c *conn) About() transport.About {
 }
 
 func (c *conn) Send(ctx context.Context, call *transport.Call, whole bool) (any, error) {
-	s := &adapter.Script{Whole: whole, Sent: call.Depart}
-	s.Source, s.SHA1 = call.Script.Text()
-	s.Keys, s.Args = call.Strings()
+	s := &sending{calls: []*transport.Call{call}, depart: call.Depart}
+	s.script = adapter.Script{Whole: whole, Sent: s.sent}
+	s.script.Source, s.script.SHA1 = call.Script.Text()
+	s.script.Keys, s.script.Args = call.Strings()
 	if ctx.Done() != nil {
 		ctx = context.WithoutCancel(ctx) // a client that returns at the end of ctx knows nothing of what it has written
 	}
-	c.Run(ctx, []*adapter.Script{s})
-	if errors.Is(s.Err, adapter.ErrNotSent) {
-		call.TakeBack()
-	}
-	return s.Reply, named(s.Err)
+	c.run(ctx, []*sending{s})
+	return s.result()
 }
 
-// named returns an error in such a form that transport knows it.
-func named(err error) error {
-	if err != nil && errors.Is(err, adapter.ErrClosed) {
-		return &transport.ClosedError{Err: err}
+// run runs scripts, except those that no node of a Cluster would run.
+func (c *conn) run(ctx context.Context, all []*sending) {
+	scripts := make([]*adapter.Script, 0, len(all))
+	for _, s := range all {
+		if c.about.Reach == adapter.Slots && !inOneSlot(s.script.Keys) {
+			s.script.Err = adapter.ReplyError("CROSSSLOT Keys in request don't hash to the same slot") // as Redis says it
+			continue
+		}
+		scripts = append(scripts, &s.script)
 	}
-	return err
+	if len(scripts) > 0 {
+		c.Run(ctx, scripts)
+	}
+}
+
+func inOneSlot(keys []string) bool {
+	for _, key := range keys[1:] {
+		if transport.Slot(key) != transport.Slot(keys[0]) {
+			return false
+		}
+	}
+	return true
+}
+
+// sending is one script on its way.
+type sending struct {
+	script  adapter.Script
+	calls   []*transport.Call // that it is for
+	depart  func() error
+	refused error // by depart
+}
+
+func (s *sending) sent() error {
+	s.refused = s.depart()
+	return s.refused
+}
+
+// errNothing is the error of a script to which the adapter has given no end.
+var errNothing = errors.New("the adapter has set neither Reply nor Err")
+
+// result returns what has become of the script, as transport wants it.
+func (s *sending) result() (any, error) {
+	reply, err := s.script.Reply, s.script.Err
+	switch {
+	case err == nil && reply == nil: // no script of the library replies with nil
+		return nil, errNothing
+	case err == nil:
+		return reply, nil
+	case errors.Is(err, adapter.ErrNotSent), transport.RefusesLogin(err): // or the client was refused when it connected again
+		for _, call := range s.calls {
+			call.TakeBack()
+		}
+	}
+	switch {
+	case errors.Is(err, adapter.ErrClosed):
+		return nil, &transport.ClosedError{Err: err}
+	case s.refused == nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)):
+		return nil, errors.New("the client gave up: " + err.Error()) // at the end of a ctx of its own, not of the caller's
+	}
+	return nil, err
 }
 
 func (c *conn) Node(key string) (transport.Node, error) {
@@ -89,7 +146,10 @@ func (c *conn) Node(key string) (transport.Node, error) {
 	case c.router == nil:
 		return nil, nil
 	}
-	return c.routes.node(c, key)
+	if n := c.routes.node(c, key); n != nil {
+		return n, nil
+	}
+	return nil, nil // each call goes by itself until the library knows the nodes
 }
 
 func (c *conn) Reload(context.Context) {
@@ -116,29 +176,26 @@ func (c *conn) Listen(ctx context.Context, channel string, open func(is bool), m
 type node struct {
 	conn    *conn
 	address string
+	gone    atomic.Bool // it has no slots any more
 }
 
 func (n *node) Address() string { return n.address }
 
 func (n *node) Pipeline(_ context.Context, requests []transport.Request, greet bool) (transport.Standing, error) {
-	scripts := make([]*adapter.Script, len(requests))
+	all := make([]*sending, len(requests))
 	for i := range requests {
 		q := &requests[i]
-		s := &adapter.Script{Whole: q.Whole, Sent: q.Depart}
-		s.Source, s.SHA1 = q.Script.Text()
-		s.Keys, s.Args = q.Strings()
-		scripts[i] = s
+		s := &sending{calls: q.Calls, depart: q.Depart}
+		s.script = adapter.Script{Whole: q.Whole, Sent: s.sent}
+		s.script.Source, s.script.SHA1 = q.Script.Text()
+		s.script.Keys, s.script.Args = q.Strings()
+		all[i] = s
 	}
-	n.conn.Run(context.Background(), scripts)
+	n.conn.run(context.Background(), all)
 	var first error
-	for i, s := range scripts {
+	for i, s := range all {
 		q := &requests[i]
-		if q.Reply, q.Err = s.Reply, named(s.Err); errors.Is(s.Err, adapter.ErrNotSent) {
-			for _, call := range q.Calls {
-				call.TakeBack()
-			}
-		}
-		if first == nil {
+		if q.Reply, q.Err = s.result(); first == nil {
 			first = q.Err
 		}
 	}
@@ -148,18 +205,25 @@ func (n *node) Pipeline(_ context.Context, requests []transport.Request, greet b
 	return n.conn.standing(), first
 }
 
-// standing asks the server whether it stands alone.
+// standing returns what the server has said of itself. It asks in the background, so that nobody waits for that.
 func (c *conn) standing() transport.Standing {
 	if c.greeter == nil {
 		return transport.StandsInGroup
 	}
-	switch alone, err := c.greeter.StandsAlone(context.Background()); {
-	case alone && err == nil:
-		return transport.StandsAlone
-	case err == nil, transport.IsFinal(err):
-		return transport.StandsInGroup
+	found := transport.Standing(c.found.Load())
+	if found == transport.StandingUnknown && c.greeting.CompareAndSwap(false, true) {
+		go func() { // ends when the client has an answer or gives up
+			defer c.greeting.Store(false)
+			defer func() { _ = recover() }()
+			switch alone, err := c.greeter.StandsAlone(context.Background()); {
+			case alone && err == nil:
+				c.found.Store(int32(transport.StandsAlone))
+			case err == nil, transport.IsFinal(err):
+				c.found.Store(int32(transport.StandsInGroup))
+			}
+		}()
 	}
-	return transport.StandingUnknown
+	return found
 }
 
 // AskAnew finds out nothing: an adapter makes no connection on demand. Its client has to notice connections that have died.
@@ -171,5 +235,5 @@ func (n *node) PingIdle(time.Duration) {}
 // Weak returns the node itself: the Conn keeps it, and the Redis the Conn.
 func (n *node) Weak() transport.WeakNode { return n }
 
-// IsGone reports false: nodes last as long as their Conn.
-func (n *node) IsGone() bool { return false }
+// IsGone reports whether the node has left the Cluster, or has no slots any more.
+func (n *node) IsGone() bool { return n.gone.Load() }

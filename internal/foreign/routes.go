@@ -2,8 +2,6 @@ package foreign
 
 import (
 	"context"
-	"errors"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -14,78 +12,74 @@ const (
 	// routesWait is how long to wait for the answer to which node has which slots.
 	routesWait = 3 * time.Second
 
-	// routesLast is how long an answer lasts at least, whatever errors come.
-	routesLast = 250 * time.Millisecond
+	// routesPause is the least time between two questions, and routesLast how long an answer lasts without an error.
+	routesPause = 250 * time.Millisecond
+	routesLast  = time.Minute
 )
-
-// routes are the nodes of a Cluster.
-type routes struct {
-	table atomic.Pointer[[slots]*node] // by slot; nil for a slot without a master. Nobody changes a table that is stored
-
-	mu    sync.Mutex // held while somebody asks the Cluster
-	nodes map[string]*node
-	asked time.Time // when that was last
-}
 
 const slots = 16384
 
-// node returns the node that has a key. Only the first call asks the Cluster.
-func (r *routes) node(c *conn, key string) (transport.Node, error) {
-	table := r.table.Load()
-	if table == nil {
-		var err error
-		if table, err = r.load(c); err != nil {
-			return nil, err
-		}
-	}
-	if n := table[transport.Slot(key)]; n != nil {
-		return n, nil
-	}
-	return nil, errors.New("no node of the Cluster has the slot of the key")
+// routes are the nodes of a Cluster. Nobody waits for them: they are asked for in the background, one question at a time.
+type routes struct {
+	table   atomic.Pointer[table] // nil before the first answer
+	loading atomic.Bool           // a question is under way, or was just now; it protects nodes
+	nodes   map[string]*node      // by address: those of table
 }
 
-// reload asks the Cluster again, in the background, unless that was done just now.
+// table says which node has which slot. It never changes.
+type table struct {
+	bySlot [slots]*node // nil for a slot without a master
+	asked  time.Time
+}
+
+// node returns the node that has a key; nil if that is not known.
+func (r *routes) node(c *conn, key string) *node {
+	t := r.table.Load()
+	if t == nil {
+		r.reload(c)
+		return nil
+	}
+	n := t.bySlot[transport.Slot(key)]
+	if n == nil || time.Since(t.asked) > routesLast { // clients follow redirections without a word
+		r.reload(c)
+	}
+	return n
+}
+
+// reload asks the Cluster, unless somebody does so, or has just done so.
 func (r *routes) reload(c *conn) {
-	if !r.mu.TryLock() {
+	if !r.loading.CompareAndSwap(false, true) {
 		return
 	}
-	due := time.Since(r.asked) >= routesLast
-	r.mu.Unlock()
-	if due {
-		go func() { _, _ = r.load(c) }() // ends after routesWait, as far as the client obeys its ctx
-	}
-}
-
-// load asks the Cluster, unless somebody has just done so.
-func (r *routes) load(c *conn) (*[slots]*node, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if table := r.table.Load(); table != nil && time.Since(r.asked) < routesLast {
-		return table, nil
-	}
-	r.asked = time.Now()
-	ctx, cancel := context.WithTimeout(context.Background(), routesWait)
-	defer cancel()
-	ranges, err := c.router.Slots(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if r.nodes == nil {
-		r.nodes = map[string]*node{}
-	}
-	table, used := new([slots]*node), map[string]*node{}
-	for _, some := range ranges {
-		n := r.nodes[some.Address]
-		if n == nil {
-			n = &node{c, some.Address}
-			r.nodes[some.Address] = n
+	go func() { // ends when the client has an answer or gives up
+		defer time.AfterFunc(routesPause, func() { r.loading.Store(false) })
+		defer func() { _ = recover() }() // from the adapter; nobody could catch it
+		ctx, cancel := context.WithTimeout(context.Background(), routesWait)
+		defer cancel()
+		asked := time.Now()
+		ranges, err := c.router.Slots(ctx)
+		if err != nil {
+			return
 		}
-		used[some.Address] = n
-		for slot := max(0, some.First); slot <= min(some.Last, slots-1); slot++ {
-			table[slot] = n
+		t, used := &table{asked: asked}, map[string]*node{}
+		for _, some := range ranges {
+			n := used[some.Address]
+			if n == nil {
+				if n = r.nodes[some.Address]; n == nil {
+					n = &node{conn: c, address: some.Address}
+				}
+				used[some.Address] = n
+			}
+			for slot := max(0, some.First); slot <= min(some.Last, slots-1); slot++ {
+				t.bySlot[slot] = n
+			}
 		}
-	}
-	r.nodes = used
-	r.table.Store(table)
-	return table, nil
+		for address, n := range r.nodes {
+			if used[address] == nil {
+				n.gone.Store(true)
+			}
+		}
+		r.nodes = used
+		r.table.Store(t)
+	}()
 }

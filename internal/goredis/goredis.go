@@ -203,7 +203,7 @@ func (c *client) Node(key string) (transport.Node, error) {
 	}
 	found, err := c.node(key)
 	if err != nil {
-		return nil, err
+		return nil, named(err)
 	}
 	return node{found}, nil
 }

@@ -25,6 +25,9 @@ func (c *Call) sortOut(ctx context.Context, err error) error {
 	return ownTimeout(ctx, err)
 }
 
+// RefusesLogin reports whether an answer says that user or password is wrong. A server that answers so has executed nothing.
+func RefusesLogin(err error) bool { return answer.RefusesLogin(err) }
+
 // HasCode reports whether err is an answer of the server with that code, for example NOPERM.
 func HasCode(err error, code string) bool { return answer.HasCode(err, code) }
 

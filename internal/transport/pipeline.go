@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -133,12 +134,14 @@ func (q *Request) ready(bulk bool) {
 	}
 }
 
-// Depart notes that the request is being written: see Call.Depart. It returns nil, because the others of the pipeline go on.
+// Depart notes that the request is being written: see Call.Depart. It returns an error only if the request is a whole
+// pipeline, and has one call: others would have to go on.
 func (q *Request) Depart() error {
+	var unwanted error
 	for _, c := range q.Calls {
-		_ = c.Depart()
+		unwanted = cmp.Or(unwanted, c.Depart())
 	}
-	return nil
+	return unwanted
 }
 
 // pipeline sends requests in one pipeline, each once, if it gets a connection within patience.
