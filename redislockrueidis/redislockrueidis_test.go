@@ -3,7 +3,9 @@ package redislockrueidis
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -189,6 +191,57 @@ func TestClientsThatCannotBeUsed(t *testing.T) {
 		_, err := redislock.New(made).Obtain(t.Context(), "a", time.Minute, &redislock.Options{Queue: true})
 		if err == nil || errors.Is(err, redislock.ErrNotObtained) || time.Since(began) > time.Second {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestKeysOfSeveralSlots(t *testing.T) {
+	locks := redislock.New(Adapt(connect(t, startCluster(t).Addrs()[0])))
+	_, err := locks.ObtainMulti(t.Context(), []string{"a", "b"}, time.Minute, nil)
+	if err == nil || !strings.Contains(err.Error(), "AcrossSlots") {
+		t.Error(err)
+	}
+}
+
+// The client replaces the connections to a master that was deposed. It says then that it is closing, and is not.
+func TestFailover(t *testing.T) {
+	sentinel, err := redistest.StartSentinel()
+	skipWithout(t, err)
+	t.Cleanup(func() { _ = sentinel.Close() })
+	client, err := rueidis.NewClient(rueidis.ClientOption{
+		InitAddress: sentinel.Addrs(), DisableCache: true, Sentinel: rueidis.SentinelOption{MasterSet: sentinel.MasterName()},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	locks := redislock.New(Adapt(client))
+	var held []*redislock.Lock
+	for i := range 4 {
+		lock, err := locks.Obtain(t.Context(), fmt.Sprint("key ", i), time.Hour, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, lock)
+	}
+	time.Sleep(500 * time.Millisecond) // the replica has them
+	if err := sentinel.Master().Pause(); err != nil {
+		t.Fatal(err)
+	}
+	var wait sync.WaitGroup
+	for _, lock := range held {
+		wait.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			if err := lock.Release(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wait.Wait()
+	for i := range 4 {
+		if _, err := locks.Obtain(t.Context(), fmt.Sprint("key ", i), time.Minute, nil); err != nil {
+			t.Errorf("key %d is left behind: %v", i, err)
 		}
 	}
 }
