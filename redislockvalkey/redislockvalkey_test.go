@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/adapter"
+	"github.com/redislock/redislock/internal/testing/need"
 	"github.com/redislock/redislock/internal/testing/redistest"
 	"github.com/redislock/redislock/redislocktest"
 )
@@ -40,30 +40,24 @@ func connect(t *testing.T, address string) valkey.Client {
 	return client
 }
 
-// skipWithout skips a test that needs a server that this machine does not have, unless it has to have one.
-func skipWithout(t *testing.T, err error) {
-	t.Helper()
-	switch {
-	case err == nil:
-	case os.Getenv("REDISLOCK_TEST_REQUIRE") != "":
-		t.Fatal(err)
-	default:
-		t.Skip(err)
-	}
-}
-
 func startServer(t *testing.T) *redistest.Server {
 	t.Helper()
+	need.Server(t)
 	server, err := redistest.Start()
-	skipWithout(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() { _ = server.Close() })
 	return server
 }
 
 func startCluster(t *testing.T) *redistest.Cluster {
 	t.Helper()
+	need.Server(t)
 	cluster, err := redistest.StartCluster(3, 0)
-	skipWithout(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() { _ = cluster.Close() })
 	return cluster
 }
@@ -205,8 +199,11 @@ func TestKeysOfSeveralSlots(t *testing.T) {
 
 // The client replaces the connections to a master that was deposed. It says then that it is closing, and is not.
 func TestFailover(t *testing.T) {
+	need.Server(t)
 	sentinel, err := redistest.StartSentinel()
-	skipWithout(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() { _ = sentinel.Close() })
 	client, err := valkey.NewClient(valkey.ClientOption{
 		InitAddress: sentinel.Addrs(), DisableCache: true, Sentinel: valkey.SentinelOption{MasterSet: sentinel.MasterName()},

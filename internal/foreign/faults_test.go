@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/adapter"
-	"github.com/redislock/redislock/internal/testing/redistest"
 	"github.com/redislock/redislock/internal/testing/spec"
 	"github.com/redislock/redislock/internal/transport"
 )
@@ -23,15 +21,7 @@ import (
 // goRedis returns an adapter of a client of a new server, and the client.
 func goRedis(t *testing.T) (spec.Adapter, *redis.Client) {
 	t.Helper()
-	if err := redistest.Available(); err != nil && os.Getenv("REDISLOCK_TEST_REQUIRE") == "" {
-		t.Skip(err)
-	}
-	server, err := redistest.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Close() })
-	client := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1, PoolSize: 100})
+	client := redis.NewClient(&redis.Options{Addr: startServer(t).Addr(), MaxRetries: -1, PoolSize: 100})
 	t.Cleanup(func() { _ = client.Close() })
 	return spec.Adapter{Client: client}, client
 }

@@ -66,9 +66,7 @@ func (c *conn) About() transport.About {
 }
 
 func (c *conn) Send(ctx context.Context, call *transport.Call, whole bool) (any, error) {
-	s := &sending{calls: []*transport.Call{call}, depart: call.Depart}
-	s.script = adapter.Script{Whole: whole, Sent: s.sent}
-	s.script.Source, s.script.SHA1 = call.Script.Text()
+	s := newSending(call.Script, whole, call.Depart, []*transport.Call{call})
 	s.script.Keys, s.script.Args = call.Strings()
 	if ctx.Done() != nil {
 		ctx = context.WithoutCancel(ctx) // a client that returns at the end of ctx knows nothing of what it has written
@@ -107,6 +105,14 @@ type sending struct {
 	calls   []*transport.Call // that it is for
 	depart  func() error
 	refused error // by depart
+}
+
+// newSending returns one without Keys and Args.
+func newSending(of *transport.Script, whole bool, depart func() error, calls []*transport.Call) *sending {
+	s := &sending{calls: calls, depart: depart}
+	s.script = adapter.Script{Whole: whole, Sent: s.sent}
+	s.script.Source, s.script.SHA1 = of.Text()
+	return s
 }
 
 func (s *sending) sent() error {
@@ -185,9 +191,7 @@ func (n *node) Pipeline(_ context.Context, requests []transport.Request, greet b
 	all := make([]*sending, len(requests))
 	for i := range requests {
 		q := &requests[i]
-		s := &sending{calls: q.Calls, depart: q.Depart}
-		s.script = adapter.Script{Whole: q.Whole, Sent: s.sent}
-		s.script.Source, s.script.SHA1 = q.Script.Text()
+		s := newSending(q.Script, q.Whole, q.Depart, q.Calls)
 		s.script.Keys, s.script.Args = q.Strings()
 		all[i] = s
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/adapter"
+	"github.com/redislock/redislock/internal/testing/need"
 	"github.com/redislock/redislock/internal/testing/redistest"
 	"github.com/redislock/redislock/internal/testing/spec"
 	"github.com/redislock/redislock/redislocktest"
@@ -20,18 +21,21 @@ import (
 
 func TestConn(t *testing.T) { test(t, nil) }
 
-// test tests an adapter of go-redis that has a defect.
-func test(t *testing.T, defect func(spec.Adapter) adapter.Conn) {
+func startServer(t *testing.T) *redistest.Server {
 	t.Helper()
-	if err := redistest.Available(); err != nil && os.Getenv("REDISLOCK_TEST_REQUIRE") == "" {
-		t.Skip(err)
-	}
+	need.Server(t)
 	server, err := redistest.Start()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = server.Close() })
-	redislocktest.TestConn(t, server.Addr(), func(t *testing.T, address string) adapter.Conn {
+	return server
+}
+
+// test tests an adapter of go-redis that has a defect.
+func test(t *testing.T, defect func(spec.Adapter) adapter.Conn) {
+	t.Helper()
+	redislocktest.TestConn(t, startServer(t).Addr(), func(t *testing.T, address string) adapter.Conn {
 		client := redis.NewClient(&redis.Options{Addr: address, MaxRetries: -1, ReadTimeout: time.Second})
 		t.Cleanup(func() { _ = client.Close() })
 		if defect == nil {
@@ -164,9 +168,7 @@ func TestDefect(t *testing.T) {
 }
 
 func TestThatADefectIsFound(t *testing.T) {
-	if err := redistest.Available(); err != nil {
-		t.Skip(err)
-	}
+	need.Server(t)
 	for name := range defects {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

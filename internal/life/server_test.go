@@ -19,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/internal/testing/need"
 	"github.com/redislock/redislock/internal/testing/redistest"
 	"github.com/redislock/redislock/internal/testing/spec"
 )
@@ -159,12 +160,7 @@ func TestKeepAliveThroughSIGSTOP(t *testing.T) {
 		beStopped(t, addr)
 		return
 	}
-	if err := redistest.Available(); err != nil {
-		if os.Getenv("REDISLOCK_TEST_REQUIRE") == "1" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
+	need.Server(t)
 	server, err := redistest.Start()
 	if err != nil {
 		t.Fatal(err)

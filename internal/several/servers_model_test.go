@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/internal/testing/faultproxy"
 	"github.com/redislock/redislock/internal/testing/history"
+	"github.com/redislock/redislock/internal/testing/need"
 	"github.com/redislock/redislock/internal/testing/redistest"
 	"github.com/redislock/redislock/internal/testing/shard"
 	"github.com/redislock/redislock/internal/testing/spec"
@@ -24,12 +24,7 @@ import (
 // minority at a time; replies and requests are lost, late and doubled; clients stand still. REDISLOCK_TEST_RUNS is how
 // many schedules there are for each number of servers.
 func TestQuorumModelOnServers(t *testing.T) {
-	if err := redistest.Available(); err != nil {
-		if os.Getenv("REDISLOCK_TEST_REQUIRE") == "1" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
+	need.Server(t)
 	t.Parallel()
 	if shard.Apart(t) { // it runs in real time, and those beside it take all of a processor
 		return

@@ -1,24 +1,18 @@
 package topology
 
 import (
-	"os"
 	"slices"
 	"testing"
 	"time"
 
-	"github.com/redislock/redislock/internal/testing/redistest"
+	"github.com/redislock/redislock/internal/testing/need"
 	"github.com/redislock/redislock/torture/internal/plan"
 )
 
 // start starts the servers of a topology, which end with the test.
 func start(t *testing.T, name string) Topology {
 	t.Helper()
-	if err := redistest.Available(); err != nil {
-		if os.Getenv("REDISLOCK_TEST_REQUIRE") == "1" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
+	need.Server(t)
 	started, err := Start(name)
 	if err != nil {
 		t.Fatal(err)

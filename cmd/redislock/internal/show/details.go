@@ -2,7 +2,6 @@ package show
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/redislock/redislock"
@@ -73,7 +72,7 @@ func (d Details) Table() *term.Table {
 		say("left", TTL(s.TTL))
 	}
 	if len(s.Waits) > 0 {
-		say("waits", strings.TrimPrefix(waits(s.Waits), ", waits ")) // itself for …
+		say("waits", itself(s.Waits))
 	}
 	what := "servers"
 	for _, place := range s.Places {

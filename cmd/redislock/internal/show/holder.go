@@ -115,11 +115,15 @@ func waits(keys []string) string {
 	if len(keys) == 0 {
 		return ""
 	}
+	return ", waits " + itself(keys)
+}
+
+func itself(keys []string) string {
 	shown := make([]string, len(keys))
 	for i, key := range keys {
 		shown[i] = words.Escape(key)
 	}
-	return ", waits itself for " + strings.Join(shown, ", ")
+	return "itself for " + strings.Join(shown, ", ")
 }
 
 // left says what remains of a ttl as in [redislock.Status].
