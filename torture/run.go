@@ -58,7 +58,7 @@ func (s *settings) runRounds(ctx context.Context) error {
 	fmt.Printf("torture: seed %d, %v in rounds of %v, files in %s\n", s.seed, end.Sub(start), s.round, s.out)
 	p := showProgress(end)
 	defer p.stop()
-	totals := report.New(start, s.seed, s.workers, s.goroutines)
+	totals := report.New(start, s.seed, s.workers, s.goroutines, s.client)
 	broken := false
 	names := s.topologies()
 	for n := 0; n == 0 || time.Now().Add(s.round*3/4).Before(end); n++ {

@@ -10,12 +10,14 @@ import (
 	"github.com/redislock/redislock/torture/internal/control"
 	"github.com/redislock/redislock/torture/internal/round"
 	"github.com/redislock/redislock/torture/internal/topology"
+	"github.com/redislock/redislock/torture/internal/worker"
 )
 
 // settings are the values of the flags.
 type settings struct {
 	minutes    float64
 	topology   string
+	client     string
 	seed       uint64
 	controls   bool
 	only       string
@@ -31,6 +33,8 @@ func parse(args []string) (*settings, error) {
 	flags := flag.NewFlagSet("torture", flag.ContinueOnError)
 	flags.Float64Var(&s.minutes, "minutes", 5, "how long to run")
 	flags.StringVar(&s.topology, "topology", "all", strings.Join(topology.Names, ", ")+", all, or several with commas")
+	flags.StringVar(&s.client, "client", worker.Clients[0],
+		strings.Join(worker.Clients, ", ")+", or mixed: the workers take turns")
 	flags.Uint64Var(&s.seed, "seed", 0, "repeat the plans of faults of this seed (default random)")
 	flags.BoolVar(&s.controls, "controls", false, "switch protections off, one at a time, and see whether that is noticed")
 	flags.StringVar(&s.only, "only", "", "with --controls: the names of some, with commas (default all)")
@@ -50,6 +54,9 @@ func parse(args []string) (*settings, error) {
 			return nil, fmt.Errorf("there is no topology %q", name)
 		}
 	}
+	if s.client != mixed && !slices.Contains(worker.Clients, s.client) {
+		return nil, fmt.Errorf("there is no client %q", s.client)
+	}
 	if s.workers < 1 || s.goroutines < 1 || s.round < time.Second || s.pause <= 0 {
 		return nil, fmt.Errorf("at least one worker, one goroutine, rounds of a second and some pause are needed")
 	}
@@ -57,6 +64,17 @@ func parse(args []string) (*settings, error) {
 		s.seed = uint64(time.Now().UnixNano()) % 1_000_000
 	}
 	return s, nil
+}
+
+// mixed is the value of --client that gives each worker another client.
+const mixed = "mixed"
+
+// clients returns the clients of the workers, in turn.
+func (s *settings) clients() []string {
+	if s.client == mixed {
+		return worker.Clients
+	}
+	return []string{s.client}
 }
 
 // topologies returns the topologies to run on, one after the other.
@@ -87,7 +105,7 @@ func (s *settings) chosen() ([]control.Control, error) {
 func (s *settings) options(topology string, n int, program string) round.Options {
 	return round.Options{
 		Topology: topology, Seed: s.seed + uint64(n), Length: s.round, Pause: s.pause, Workers: s.workers,
-		Goroutines: s.goroutines, Program: program,
+		Goroutines: s.goroutines, Program: program, Clients: s.clients(),
 	}
 }
 
@@ -97,6 +115,9 @@ func (s *settings) repeat(o round.Options) string {
 		o.Length.Minutes(), o.Length)
 	if s.pause != 600*time.Millisecond {
 		command += fmt.Sprintf(" --pause %v", s.pause)
+	}
+	if s.client != worker.Clients[0] {
+		command += " --client " + s.client
 	}
 	if s.workers != 6 || s.goroutines != 8 {
 		command += fmt.Sprintf(" --workers %d --goroutines %d", s.workers, s.goroutines)

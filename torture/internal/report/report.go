@@ -43,6 +43,7 @@ type Totals struct {
 	start               time.Time
 	seed                uint64
 	workers, goroutines int
+	client              string // of the workers
 
 	all        topologyTotals
 	order      []string // of the topologies
@@ -63,9 +64,9 @@ type Totals struct {
 }
 
 // New returns the sums of a run that begins.
-func New(start time.Time, seed uint64, workers, goroutines int) *Totals {
+func New(start time.Time, seed uint64, workers, goroutines int, client string) *Totals {
 	return &Totals{
-		start: start, seed: seed, workers: workers, goroutines: goroutines,
+		start: start, seed: seed, workers: workers, goroutines: goroutines, client: client,
 		topologies: map[string]*topologyTotals{}, calls: map[string]map[string]int{}, options: map[string]int{},
 		errors: map[string]int{}, unknown: map[string]int{}, faults: map[string]int{}, failed: map[string]int{},
 		checked: map[string]int{}, violations: map[string]int{}, excused: map[string]map[string]int{},
@@ -161,8 +162,9 @@ func (t *Totals) Write(dir string) error {
 
 func (t *Totals) markdown() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Began %s, %.1f minutes, seed %d, %d worker processes with %d goroutines each, %s, %s/%s, %d CPUs.\n\n",
-		t.start.UTC().Format("2006-01-02 15:04 UTC"), time.Since(t.start).Minutes(), t.seed, t.workers, t.goroutines,
+	fmt.Fprintf(&b, "Began %s, %.1f minutes, seed %d, %d worker processes with %d goroutines each, client: %s, "+
+		"%s, %s/%s, %d CPUs.\n\n",
+		t.start.UTC().Format("2006-01-02 15:04 UTC"), time.Since(t.start).Minutes(), t.seed, t.workers, t.goroutines, t.client,
 		runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU())
 	b.WriteString("![Timeline](" + TimelineFile + ")\n\n")
 	b.WriteString("| topology | rounds | grants | faults | these lose data | violations | excused | late writes refused |\n" +

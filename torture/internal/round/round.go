@@ -29,6 +29,7 @@ type Options struct {
 	Pause      time.Duration // between two faults, on average
 	Workers    int
 	Goroutines int           // of each worker
+	Clients    []string      // of the workers, in turn: some of worker.Clients
 	Program    string        // to start as a worker
 	Aim        []plan.Choice // faults in place of those of the servers; nil for those of the topology
 	Scene      string        // see worker.Config
@@ -146,7 +147,7 @@ func (r *round) end() error {
 		return err
 	}
 	file := filepath.Join(r.Dir, last)
-	config := r.config(last, 0)
+	config := r.config(last, r.Clients[0], 0)
 	if err := config.Write(file + ".json"); err != nil {
 		return err
 	}
@@ -164,9 +165,9 @@ func (r *round) end() error {
 }
 
 // config returns the configuration of a worker.
-func (r *round) config(name string, seed uint64) *worker.Config {
+func (r *round) config(name, client string, seed uint64) *worker.Config {
 	return &worker.Config{
-		Worker: name, Seed: seed, Endpoint: r.topology.Endpoint(), Store: filepath.Join(r.Dir, "store"),
+		Client: client, Worker: name, Seed: seed, Endpoint: r.topology.Endpoint(), Store: filepath.Join(r.Dir, "store"),
 		History: filepath.Join(r.Dir, name), Goroutines: r.Goroutines, Until: r.until,
 		Groups: groups, Keys: keysPerGroup, Hot: hotKeys, Scene: r.Scene,
 	}

@@ -24,6 +24,7 @@ type slot struct {
 	round   *round
 	name    string
 	number  int
+	client  string // of the workers
 	proxies []*faultproxy.Proxy
 	via     map[string]string
 
@@ -35,6 +36,7 @@ type slot struct {
 // newSlot makes a slot. One in three connects to the servers directly.
 func (r *round) newSlot(number int) (*slot, error) {
 	s := &slot{round: r, name: fmt.Sprintf("w%d", number), number: number, via: map[string]string{}}
+	s.client = r.Clients[number%len(r.Clients)]
 	if number%3 == 2 {
 		return s, nil
 	}
@@ -56,7 +58,7 @@ func (s *slot) run() error {
 	defer s.mu.Unlock()
 	name := fmt.Sprintf("%s.%d", s.name, s.count)
 	s.count++
-	config := s.round.config(name, s.round.Seed*1_000_003+uint64(s.number*1000+s.count))
+	config := s.round.config(name, s.client, s.round.Seed*1_000_003+uint64(s.number*1000+s.count))
 	config.Via = s.via
 	if s.number%2 == 1 && (s.round.Scene == "" || s.round.Scene == "burst") {
 		config.Crowd = crowd

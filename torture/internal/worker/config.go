@@ -3,17 +3,10 @@
 package worker
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net"
 	"os"
 	"time"
-
-	"github.com/redis/go-redis/v9"
-
-	"github.com/redislock/redislock"
 )
 
 // Endpoint is where the locks are.
@@ -51,6 +44,7 @@ type Config struct {
 	Worker     string // "‹slot›.‹how many before›"
 	Seed       uint64
 	Endpoint   Endpoint
+	Client     string            // one of Clients
 	Via        map[string]string // for some addresses, the address to connect to instead
 	Store      string            // the socket of the guarded store
 	History    string            // the file to write
@@ -87,77 +81,3 @@ func key(group, number int) string { return fmt.Sprintf("{%c}:%d", 'a'+group, nu
 
 // FenceSuffix ends the names of the counters of fencing tokens. They have no expiry.
 const FenceSuffix = ":fence"
-
-// The Redis client gives a server up sooner than by default, so that more happens in a round.
-const (
-	dialTimeout = 500 * time.Millisecond
-	readTimeout = 700 * time.Millisecond
-	poolSize    = 40
-)
-
-// dial connects to addr, or to the address in Via.
-func (c *Config) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	if via := c.Via[addr]; via != "" {
-		addr = via
-	}
-	return (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, network, addr)
-}
-
-// backend is the Redis of one user, or the independent servers of a quorum.
-type backend struct {
-	client  redislock.RedisClient // for the functions that need no Client; nil for a quorum, and with a guard
-	clients []redislock.RedisClient
-	closers []io.Closer
-	guard   Guard
-}
-
-// newClient returns a Client of the library.
-func (b *backend) newClient(opts ...redislock.ClientOption) *redislock.Client {
-	if b.guard.MaxTTL > 0 {
-		opts = append(opts, redislock.WithGuard(b.guard.MaxTTL, b.guard.Deposed))
-	}
-	return redislock.NewQuorum(b.clients, opts...)
-}
-
-func (b *backend) close() {
-	for _, c := range b.closers {
-		_ = c.Close()
-	}
-}
-
-func (b *backend) add(client interface {
-	redislock.RedisClient
-	io.Closer
-},
-) {
-	b.clients, b.closers = append(b.clients, client), append(b.closers, client)
-}
-
-func (c *Config) connect() (*backend, error) {
-	b := &backend{guard: c.Endpoint.Guard}
-	switch e := c.Endpoint; e.Topology {
-	case "one", "memory", "quorum":
-		for _, addr := range e.Addrs {
-			b.add(redis.NewClient(&redis.Options{
-				Addr: addr, Dialer: c.dial, DialTimeout: dialTimeout, ReadTimeout: readTimeout, WriteTimeout: readTimeout,
-				PoolSize: poolSize,
-			}))
-		}
-	case "sentinel":
-		b.add(redis.NewFailoverClient(&redis.FailoverOptions{
-			MasterName: e.Master, SentinelAddrs: e.Addrs, Dialer: c.dial, DialTimeout: dialTimeout,
-			ReadTimeout: readTimeout, WriteTimeout: readTimeout, PoolSize: poolSize,
-		}))
-	case "cluster":
-		b.add(redis.NewClusterClient(&redis.ClusterOptions{
-			Addrs: e.Addrs, Dialer: c.dial, DialTimeout: dialTimeout, ReadTimeout: readTimeout, WriteTimeout: readTimeout,
-			PoolSize: poolSize,
-		}))
-	default:
-		return nil, fmt.Errorf("there is no topology %q", e.Topology)
-	}
-	if len(b.clients) == 1 && b.guard.MaxTTL == 0 {
-		b.client = b.clients[0]
-	}
-	return b, nil
-}

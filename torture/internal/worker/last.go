@@ -22,7 +22,7 @@ func Last(file string) error {
 		return err
 	}
 	defer log.Close()
-	b, err := config.connect()
+	b, err := config.connectSoon()
 	if err != nil {
 		return err
 	}

@@ -66,7 +66,10 @@ func outcomeOf(err error, good string) (outcome, code string) {
 
 // codeOf returns the first word of an error of the server, as in "LOADING Redis is loading the dataset in memory".
 func codeOf(err error) string {
-	var answer redis.Error
+	var answer interface { // go-redis has such errors, and so has package adapter
+		error
+		RedisError()
+	}
 	if !errors.As(err, &answer) {
 		return ""
 	}

@@ -36,7 +36,7 @@ func Main(file string) error {
 		return err
 	}
 	defer log.Close()
-	b, err := config.connect()
+	b, err := config.connectSoon()
 	if err != nil {
 		return err
 	}
