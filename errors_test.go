@@ -107,7 +107,10 @@ var _ = spec.DescribeOnRedis("The table of errors in the README:", func(on *spec
 			proxy.Add(faultproxy.Rule{Match: faultproxy.Command("evalsha", "eval"), Action: faultproxy.BlackHole()})
 			limited, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
 			DeferCleanup(cancel)
-			DeferCleanup(proxy.Close)
+			DeferCleanup(func() { // what goes on in the background ends soon
+				proxy.RemoveAll()
+				proxy.CutAll()
+			})
 			return limited
 		},
 		"bad arguments": func(context.Context, string) context.Context { return nil },

@@ -162,8 +162,12 @@ func (set clientOptions) newClient(client RedisClient) *Client {
 	return c
 }
 
+// instead returns what specs of adapters put in the place of a client of go-redis.
+var instead = func(client RedisClient) RedisClient { return client }
+
 // newPlace returns the place for a Redis client.
 func newPlace(client RedisClient, set *place.Config) (*place.Place, error) {
+	client = instead(client)
 	connect := func() (transport.Conn, error) { return goredis.New(client) }
 	if other, is := client.(adapted); is {
 		connect = func() (transport.Conn, error) { return foreign.New(other.conn) }

@@ -114,7 +114,7 @@ var _ = spec.DescribeOnRedis("A Tracer", func(on *spec.Redis) {
 				ObtainEnd: func(ctx context.Context, _ redislock.ObtainEnd) { inEnd = ctx.Value(mark{}) },
 			}))
 			hook := &valueHook{key: mark{}}
-			on.Client.AddHook(hook)
+			spec.AddHook(on.Client, hook)
 			spec.Obtain(ctx, locks, time.Minute, nil, "a")
 			Expect(hook.value.Load()).To(Equal("mine"))
 			Expect(inEnd).To(Equal("mine"))
@@ -391,7 +391,7 @@ var _ = spec.DescribeOnRedis("A Tracer", func(on *spec.Redis) {
 		locks := redislock.New(client, redislock.WithSeparateCalls(), redislock.WithTracer(seen.Tracer()))
 		DeferCleanup(locks.Close)
 		lock := spec.Obtain(ctx, locks, time.Minute, nil, "a")
-		client.AddHook(&panicOnce{})
+		spec.AddHook(client, &panicOnce{})
 		Expect(func() { _ = lock.Release(ctx) }).To(PanicWith("hooked"))
 		events := spec.EventsOf[redislock.Released](seen)
 		Expect(events).To(HaveLen(1))
@@ -400,7 +400,7 @@ var _ = spec.DescribeOnRedis("A Tracer", func(on *spec.Redis) {
 		Eventually(on.Keys).WithArguments(ctx).Should(BeEmpty())
 
 		lock = spec.Obtain(ctx, locks, time.Minute, nil, "a")
-		client.AddHook(&panicOnce{})
+		spec.AddHook(client, &panicOnce{})
 		Expect(func() { _ = lock.Refresh(ctx, time.Minute, nil) }).To(PanicWith("hooked"))
 		Expect(spec.EventsOf[redislock.Refreshed](seen)).To(HaveExactElements(
 			HaveField("Err", MatchError(ContainSubstring("panicked")))))
@@ -679,7 +679,7 @@ var _ = spec.DescribeOnRedis("Of a refresh and a release that begin at the same 
 		Expect(first.Release(ctx)).To(Succeed()) // the server knows the scripts
 		lock := spec.Obtain(ctx, locks, time.Minute, nil, "a")
 		begun, freed, refused := make(chan struct{}), make(chan struct{}), make(chan struct{})
-		on.Client.AddHook(&spec.AroundHook{
+		spec.AddHook(on.Client, &spec.AroundHook{
 			Before: func(cmd redis.Cmder) {
 				if spec.IsRefresh(cmd) {
 					close(begun)
@@ -712,7 +712,7 @@ var _ = spec.DescribeOnRedis("Releases that begin before one of them has ended",
 	release := func(ctx context.Context, lock *redislock.Lock) (all []error) {
 		var requests atomic.Int32
 		over := make(chan struct{})
-		on.Client.AddHook(&spec.AroundHook{After: func(cmd redis.Cmder) {
+		spec.AddHook(on.Client, &spec.AroundHook{After: func(cmd redis.Cmder) {
 			if spec.IsRelease(cmd) {
 				requests.Add(1)
 				<-over

@@ -19,6 +19,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -37,16 +38,19 @@ func connOf(client rueidis.Client) adapter.Conn {
 	case client == nil:
 		return nil
 	case client.Mode() == rueidis.ClientModeCluster:
-		return cluster{conn{client}}
+		return cluster{conn{client, adapter.Slots}}
 	}
-	return conn{client}
+	return conn{client, adapter.OneServer}
 }
 
 // conn is a client of one server, or behind Sentinel.
-type conn struct{ client rueidis.Client }
+type conn struct {
+	client rueidis.Client
+	reach  adapter.Reach
+}
 
 func (c conn) About() adapter.About {
-	about := adapter.About{Reach: adapter.OneServer}
+	about := adapter.About{Reach: c.reach}
 	for address := range c.client.Nodes() {
 		about.Address = address
 	}
@@ -54,12 +58,12 @@ func (c conn) About() adapter.About {
 }
 
 func (c conn) Run(ctx context.Context, scripts []*adapter.Script) {
+	defer c.explain(ctx, scripts)
 	if len(scripts) == 1 {
 		s := scripts[0]
 		if s.Err = s.Sent(); s.Err == nil {
 			s.Reply, s.Err = read(c.client.Do(ctx, c.command(s)))
 		}
-		c.explain(ctx, scripts)
 		return
 	}
 	commands := make([]rueidis.Completed, len(scripts))
@@ -70,7 +74,6 @@ func (c conn) Run(ctx context.Context, scripts []*adapter.Script) {
 	for i, r := range c.client.DoMulti(ctx, commands...) {
 		scripts[i].Reply, scripts[i].Err = read(r)
 	}
-	c.explain(ctx, scripts)
 }
 
 // explain finds out what rueidis.ErrClosing means: calls get it if their client was closed, but also if the client has
@@ -113,7 +116,11 @@ func read(r rueidis.RedisResult) (any, error) {
 // failure returns an error as the library wants it; nil for nil.
 func failure(err error) error {
 	if answer, is := rueidis.IsRedisErr(err); is {
-		return adapter.ReplyError(answer.Error())
+		text := answer.Error()
+		if code, _, _ := strings.Cut(text, " "); code != strings.ToUpper(code) {
+			text = "ERR " + text // which rueidis has taken away
+		}
+		return adapter.ReplyError(text)
 	}
 	if failed, is := errors.AsType[*net.OpError](err); is && failed.Op == "dial" {
 		return fmt.Errorf("%w: %w", adapter.ErrNotSent, err)
@@ -163,12 +170,6 @@ func (c conn) Listen(ctx context.Context, channel string, open func(), message f
 
 // cluster is a client of a Cluster.
 type cluster struct{ conn }
-
-func (c cluster) About() adapter.About {
-	about := c.conn.About()
-	about.Reach = adapter.Slots
-	return about
-}
 
 // Slots asks by CLUSTER SLOTS, which Redis 6 knows as well.
 func (c cluster) Slots(ctx context.Context) ([]adapter.SlotRange, error) {

@@ -17,6 +17,7 @@ import (
 	"github.com/redislock/redislock/adapter"
 	"github.com/redislock/redislock/internal/testing/need"
 	"github.com/redislock/redislock/internal/testing/redistest"
+	"github.com/redislock/redislock/internal/testing/through"
 	"github.com/redislock/redislock/redislocktest"
 )
 
@@ -242,3 +243,6 @@ func TestFailover(t *testing.T) {
 		}
 	}
 }
+
+// All that the library promises on one server holds through this adapter.
+func TestSpecs(t *testing.T) { through.Specs(t, "rueidis") }

@@ -154,6 +154,7 @@ func (c connTest) errors(t *testing.T) {
 		}
 	}
 	answer(script(`return redis.error_reply('MINE of my own')`, key), "MINE of my own")
+	answer(script(`return redis.error_reply('ERR of no kind')`, key), "ERR of no kind")
 	answer(script(`return redis.call('LPUSH', KEYS[1], 1) + redis.call('GET', KEYS[1])`, key), "WRONGTYPE")
 	fresh := script(`return '`+rand.Text()+`'`, key)
 	fresh.Whole = false
@@ -176,7 +177,7 @@ func (c connTest) order(t *testing.T) {
 	for i := range 500 {
 		source := `return redis.call('INCR', KEYS[1])`
 		if i%100 == 50 {
-			source = `return redis.error_reply('no ' .. redis.call('INCR', KEYS[1]))`
+			source = `return redis.error_reply('NO ' .. redis.call('INCR', KEYS[1]))`
 		}
 		all = append(all, script(source, key))
 	}
@@ -184,7 +185,7 @@ func (c connTest) order(t *testing.T) {
 	for i, s := range all {
 		want, wantErr := any(int64(i+1)), error(nil)
 		if i%100 == 50 {
-			want, wantErr = nil, adapter.ReplyError(fmt.Sprint("no ", i+1))
+			want, wantErr = nil, adapter.ReplyError(fmt.Sprint("NO ", i+1))
 		}
 		if s.Reply != want || s.Err != wantErr {
 			t.Fatalf("script %d: got %v, %v, want %v, %v", i+1, s.Reply, s.Err, want, wantErr)

@@ -80,14 +80,14 @@ func (c *CallCount) Count() int {
 // CountCalls counts the scripts that client sends from now on.
 func CountCalls(client *redis.Client) *CallCount {
 	c := &CallCount{}
-	client.AddHook(c)
+	AddHook(client, c)
 	return c
 }
 
 // CountBeats counts the beats that client sends from now on.
 func CountBeats(client *redis.Client) *CallCount {
 	c := &CallCount{match: isBeat}
-	client.AddHook(c)
+	AddHook(client, c)
 	return c
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/onsi/ginkgo/v2/types"
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/gleak"
+	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/redislock/redislock/internal/testing/bubble"
@@ -41,6 +42,27 @@ var pipelined = shard.Suites{
 
 // Pipelined reports whether every call of this process goes through a shared pipeline.
 var Pipelined = func() bool { _, is := pipelined[shard.Name()]; return is }()
+
+// OtherClient says that calls of this process go through another client than go-redis. It is set before any spec runs.
+var OtherClient bool
+
+// AddHook adds a hook to a client, or skips the spec if the hook would see no call.
+func AddHook(client *redis.Client, hook redis.Hook) {
+	GinkgoHelper()
+	if OtherClient {
+		Skip("hooks are a matter of go-redis")
+	}
+	client.AddHook(hook)
+}
+
+// Through adds a suite: the specs that share one server run once more, through the client of Redis that instead puts in the
+// place of those of go-redis.
+func Through(name string, instead func()) {
+	suites[name] = shard.Suite{Labels: sharing}
+	if shard.Name() == name {
+		instead()
+	}
+}
 
 // elsewhere reports whether specs on that kind of Redis run in other processes, so that this one need not know them.
 func elsewhere(kind string) bool {
