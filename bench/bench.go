@@ -118,15 +118,15 @@ func (b *bench) keysGroup() *group {
 	g := &group{
 		name: "keys", title: "Several keys, all or none",
 		about: "A goroutine obtains one lock on several keys and releases it. The bare scripts are the least that can do " +
-			"so. The other libraries lock one key, so they can only lock the keys in turn, which is not all or " +
-			fmt.Sprintf("none; they are left out above %d keys.", mostInTurn),
+			fmt.Sprintf("so; they and bsm/redislock are left out above %d keys. The other libraries lock one key, so they can "+
+				"only lock the keys in turn, which is not all or none; they are left out above %d keys.", mostBare, mostInTurn),
 	}
 	for _, n := range b.keys {
 		var lockers []*locker
 		for _, l := range b.lockers {
 			switch l.name {
-			case thisLibrary:
-			case bareScripts:
+			case thisLibrary, overRueidis:
+			case bareScripts, bsmRedislock:
 				if n > mostBare {
 					continue
 				}

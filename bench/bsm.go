@@ -6,34 +6,27 @@ import (
 	"github.com/bsm/redislock"
 )
 
+const bsmRedislock = "bsm/redislock"
+
 func openBSM(addr string) (*locker, error) {
 	client := newGoRedis(addr)
 	locks := redislock.New(client)
 	return &locker{
-		name:     "bsm/redislock",
+		name:     bsmRedislock,
 		settings: "nil options: one try; the go-redis client has its defaults",
 		sends:    scripts,
 		pair: func(ctx context.Context, keys []string) error {
+			var lock *redislock.Lock
+			var err error
 			if len(keys) == 1 {
-				lock, err := locks.Obtain(ctx, keys[0], ttl, nil)
-				if err != nil {
-					return err
-				}
-				return lock.Release(ctx)
+				lock, err = locks.Obtain(ctx, keys[0], ttl, nil)
+			} else {
+				lock, err = locks.ObtainMulti(ctx, keys, ttl, nil)
 			}
-			held := make([]*redislock.Lock, len(keys))
-			for i, key := range keys {
-				var err error
-				if held[i], err = locks.Obtain(ctx, key, ttl, nil); err != nil {
-					return err
-				}
+			if err != nil {
+				return err
 			}
-			for _, lock := range held {
-				if err := lock.Release(ctx); err != nil {
-					return err
-				}
-			}
-			return nil
+			return lock.Release(ctx)
 		},
 		close: client.Close,
 	}, nil
@@ -75,13 +68,13 @@ func bsmContender(name, settings string, strategy func() redislock.RetryStrategy
 		name: name, settings: settings, sends: scripts,
 		open: func(addrs []string) (obtainFunc, error) {
 			locks := redislock.New(newGoRedis(addrs[0]))
-			return inTurn(func(ctx context.Context, key string) (func() error, error) {
-				lock, err := locks.Obtain(ctx, key, ttl, &redislock.Options{RetryStrategy: strategy()})
+			return func(ctx context.Context, keys []string) (func() error, error) {
+				lock, err := locks.ObtainMulti(ctx, keys, ttl, &redislock.Options{RetryStrategy: strategy()})
 				if err != nil {
 					return nil, err
 				}
 				return func() error { return lock.Release(ctx) }, nil
-			}), nil
+			}, nil
 		},
 	}
 }

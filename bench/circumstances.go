@@ -123,6 +123,7 @@ func (b *bench) settings() []fact {
 	}
 	return append(facts,
 		fact{thisLibrary + " (kept)", "KeepAlive"},
+		fact{overRueidis + " (kept)", "KeepAlive"},
 		fact{"rueidislock (kept)", rueidislockSettings},
 	)
 }

@@ -88,6 +88,8 @@ func (t topology) contenders() []contender {
 	}
 	return []contender{
 		redislockContender(thisLibrary+", Queue", "Options.Queue", newOneClient, &redislock.Options{Queue: true}),
+		redislockContender(overRueidis+", Queue", "redislockrueidis, Options.Queue", newRueidisClient,
+			&redislock.Options{Queue: true}),
 		redislockContender(thisLibrary+", linear 1 ms", "LinearBackoff(1 ms)", newOneClient,
 			&redislock.Options{RetryStrategy: redislock.LinearBackoff(pollEach)}),
 		bsmContender("bsm/redislock, linear 1 ms", "LinearBackoff(1 ms)",

@@ -3,11 +3,12 @@ module github.com/redislock/redislock/bench
 go 1.26.0
 
 require (
-	github.com/bsm/redislock v0.9.4
+	github.com/bsm/redislock v0.10.0
 	github.com/go-redsync/redsync/v4 v4.18.1
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/redis/rueidis v1.0.79
 	github.com/redislock/redislock v0.0.0
+	github.com/redislock/redislock/redislockrueidis v0.0.0
 )
 
 require (
@@ -16,4 +17,7 @@ require (
 	golang.org/x/sys v0.48.0 // indirect
 )
 
-replace github.com/redislock/redislock => ../
+replace (
+	github.com/redislock/redislock => ../
+	github.com/redislock/redislock/redislockrueidis => ../redislockrueidis
+)

@@ -29,6 +29,7 @@ func (b *bench) keptGroup() *group {
 		open func(addr string, ttl time.Duration) (*keeper, error)
 	}{
 		{thisLibrary, redislockKeeper(newOneClient)},
+		{overRueidis, redislockKeeper(newRueidisClient)},
 		{"rueidislock", openRueidislockKeeper},
 	} {
 		c.contestants = append(c.contestants, contestant{

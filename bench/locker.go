@@ -28,8 +28,8 @@ func openLockers(addr string) ([]*locker, error) {
 		return func(addrs []string) (*locker, error) { return open(addrs[0]) }
 	}
 	return openAll([]string{addr},
-		on(openRedislock), on(openBSM), on(openBSMBeside), openRedsync, openRueidislock, on(openRawGoRedis), on(openRawRueidis),
-		on(openBareScripts))
+		on(openRedislock), on(openRedislockOverRueidis), on(openBSM), on(openBSMBeside), openRedsync, openRueidislock,
+		on(openRawGoRedis), on(openRawRueidis), on(openBareScripts))
 }
 
 // openLocker opens a locker on the servers at addrs.

@@ -34,6 +34,10 @@ func libraries(t *testing.T, addrs []string) map[string]library {
 			lock, err := bsm.Obtain(ctx, clients[0], key, time.Minute, &bsm.Options{Metadata: `{"host":"api-3"}`})
 			return func() error { return lock.Release(ctx) }, err
 		}
+		all["bsm, several keys"] = func() (func() error, error) {
+			lock, err := bsm.ObtainMulti(ctx, clients[0], []string{"item:1", key, "item:2"}, time.Minute, nil)
+			return func() error { return lock.Release(ctx) }, err
+		}
 	} else {
 		servers := make([]redislock.RedisClient, len(clients))
 		for i, client := range clients {
@@ -43,6 +47,10 @@ func libraries(t *testing.T, addrs []string) map[string]library {
 	}
 	all["this"] = func() (func() error, error) {
 		lock, err := ours.Obtain(ctx, key, time.Minute, nil)
+		return func() error { return lock.Release(ctx) }, err
+	}
+	all["this, several keys"] = func() (func() error, error) {
+		lock, err := ours.ObtainMulti(ctx, []string{"item:3", "item:4", key}, time.Minute, nil)
 		return func() error { return lock.Release(ctx) }, err
 	}
 	all["this, shared"] = func() (func() error, error) {

@@ -53,7 +53,8 @@ func (p *plan) turns(goroutines int) turns {
 // mostInTurn is the most keys of the cells in which libraries that lock one key at a time run.
 const mostInTurn = 64
 
-// mostBare is the most keys that the bare scripts can unpack, rounded down to a number of the plan.
+// mostBare is the most keys that the bare scripts can unpack, rounded down to a number of the plan. Those of bsm/redislock
+// can unpack as many.
 const mostBare = 512
 
 // fullPlan takes about eight minutes.

@@ -7,8 +7,10 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
 
 	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/redislockrueidis"
 )
 
 // newGoRedis returns a client for a library that builds on go-redis: with the defaults, and with its own pool.
@@ -45,11 +47,23 @@ func closeAll(clients []io.Closer) error {
 }
 
 func openRedislock(addr string) (*locker, error) {
-	client := newGoRedis(addr)
-	locks := redislock.New(client)
+	locks, end := newOneClient([]string{addr})
+	return oneServerLocker(thisLibrary, "nil options: one try; the go-redis client has its defaults", locks, end), nil
+}
+
+// overRueidis is the name of this library with an adapter in place of go-redis.
+const overRueidis = thisLibrary + ", over rueidis"
+
+func openRedislockOverRueidis(addr string) (*locker, error) {
+	locks, end := newRueidisClient([]string{addr})
+	const settings = "redislockrueidis, nil options: one try; the rueidis client has its defaults"
+	return oneServerLocker(overRueidis, settings, locks, end), nil
+}
+
+func oneServerLocker(name, settings string, locks *redislock.Client, end func() error) *locker {
 	return &locker{
-		name:     thisLibrary,
-		settings: "nil options: one try; the go-redis client has its defaults",
+		name:     name,
+		settings: settings,
 		sends:    scripts,
 		pair: func(ctx context.Context, keys []string) error {
 			var lock *redislock.Lock
@@ -64,8 +78,8 @@ func openRedislock(addr string) (*locker, error) {
 			}
 			return lock.Release(ctx)
 		},
-		close: closeRedislock(locks, client),
-	}, nil
+		close: end,
+	}
 }
 
 func openRedislockQuorum(addrs []string) (*locker, error) {
@@ -101,6 +115,19 @@ func newOneClient(addrs []string) (*redislock.Client, func() error) {
 	client := newGoRedis(addrs[0])
 	locks := redislock.New(client)
 	return locks, closeRedislock(locks, client)
+}
+
+// newRueidisClient connects to one server, by rueidis. If that fails, each call returns an error.
+func newRueidisClient(addrs []string) (*redislock.Client, func() error) {
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: addrs[:1]})
+	locks := redislock.New(redislockrueidis.Adapt(client))
+	return locks, func() error {
+		if err != nil {
+			return err
+		}
+		defer client.Close()
+		return locks.Close()
+	}
 }
 
 // newQuorumClient connects to a quorum of servers.
