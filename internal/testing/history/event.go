@@ -21,6 +21,10 @@ const (
 	// could know.
 	Grant Kind = "grant"
 
+	// Wait: the call Op with Queue was refused for the first time at Refused, and waits in line. Its fields are those of Grant.
+	// It is all that shows what a worker waited for that was killed.
+	Wait Kind = "wait"
+
 	// Claim: from At until Until the worker believes that it holds Op, whatever it believed before. An Until of 0 ends the
 	// hold: right before a release, or a Refresh to a shorter ttl. Until was read between At and End.
 	Claim Kind = "claim"

@@ -25,6 +25,7 @@ type call struct {
 	start  int64
 	limit  atomic.Int64 // when its ctx ends; 0 if it does not
 
+	log     *history.Writer
 	refused atomic.Int64 // when it was first refused
 
 	under []string // the ops of the holds that its caller has meanwhile
@@ -39,8 +40,12 @@ type callKey struct{}
 // tracer notes what happened to a call that obtains.
 var tracer = &redislock.Tracer{
 	Refused: func(ctx context.Context, e redislock.Refused) {
-		if c, _ := ctx.Value(callKey{}).(*call); c != nil && e.Try == 1 {
-			c.refused.CompareAndSwap(0, clock.Now())
+		c, _ := ctx.Value(callKey{}).(*call)
+		if c != nil && e.Try == 1 && c.refused.CompareAndSwap(0, clock.Now()) && c.opt.Queue {
+			c.log.Write(history.Event{
+				Kind: history.Wait, At: clock.Now(), Op: c.op, Name: c.name, Keys: c.keys, Holders: c.holders(), Under: c.under,
+				Start: c.start, Refused: c.refused.Load(), TTL: c.ttl, Queue: true,
+			})
 		}
 	},
 	ObtainEnd: func(ctx context.Context, e redislock.ObtainEnd) {
@@ -52,7 +57,7 @@ var tracer = &redislock.Tracer{
 
 // newCall prepares a call for keys whose ctx ends after patience, or never if that is 0.
 func (g *goroutine) newCall(name string, keys []string, ttl, patience time.Duration) *call {
-	c := &call{op: g.nextOp(), name: name, keys: keys, ttl: g.Endpoint.Guard.clamp(ttl), opt: &redislock.Options{}}
+	c := &call{op: g.nextOp(), name: name, keys: keys, ttl: g.Endpoint.Guard.clamp(ttl), opt: &redislock.Options{}, log: g.log}
 	if slices.ContainsFunc(keys, func(key string) bool { return key[1] != keys[0][1] }) {
 		c.opt.AcrossSlots = true
 		c.with("across-slots")

@@ -82,6 +82,10 @@ func TestFalseCircle(t *testing.T) {
 	waiter := func(keys string, from, until float64) history.Event {
 		return done("Obtain", "w3/1", until, "timeout", inLineSince(from), wants(keys))
 	}
+	killed := all(living(20, "w1"), living(60, "w2", "w3"), the(fault("kill-worker", "w1", 20, 20.5)))
+	waits := func(keys string) history.Event {
+		return inside("w1", keys, 8, 8, func(e *history.Event) { e.Kind, e.Outcome = history.Wait, "" })
+	}
 	tell(t, check.FalseCircle, []story{
 		{"the last of two", all(beats, two, the(inside("w1", "b", 8, 14), last)), 0, 0},
 		{"the last of three, one of whom is only ahead in line", all(beats, two, the(inside("w1", "b", 8, 14), waiter("c,b", 7, 14),
@@ -98,11 +102,14 @@ func TestFalseCircle(t *testing.T) {
 		{"another one had left, but may be in line after a fault", all(beats, two, the(inside("w1", "b", 8, 14), gaveUp("w2", "a", 10, 16),
 			fault("cut-replies", "w1", 13.8, 13.9))), 0, 0},
 		{"a worker was killed", all(beats, two, the(last, fault("kill-worker", "w3", 11, 11.5))), 0, 0},
+		{"the other one waited when it was killed", all(killed, two, the(waits("b"), last)), 0, 0},
 		{"its process stood still", all(without(beats, "w2", 10.5, 11.5), two, the(last)), 0, 0},
 		{"others may wait still", all(living(30, "w1", "w2"), two[1:], the(last)), 0, 0},
 
 		{"nobody waits", all(beats, two, the(last)), 1, 0},
 		{"the other one waits for something else", all(beats, two, the(inside("w1", "c", 8, 14), last)), 1, 0},
+		{"the other one waited for something else when it was killed", all(killed, two, the(waits("c"), last)), 1, 0},
+		{"the other one had waited, long before it was killed", all(killed, two, the(waits("b"), inside("w1", "b", 8, 9), last)), 1, 0},
 		{"somebody waits for what it holds, and it waits for another", all(beats, two, the(waiter("b", 8, 14), last)), 1, 0},
 		{"the other one shares what it wants", all(beats, the(over(60), holder("w1", "a"), holder("w2", "b", holders(0)),
 			inside("w1", "b", 8, 14, holders(0)), last)), 1, 0},

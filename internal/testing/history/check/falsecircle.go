@@ -26,7 +26,8 @@ const (
 //
 // A history shows only when a call began and ended. So each call with Queue counts as a waiter from its beginning until some
 // time after its end, and waits for everybody who may be ahead. Only a call that had no way at all back to itself was wrong.
-// The check does not look at calls soon after the death of a worker, whose waits nobody wrote down.
+// Of a worker that died, the history shows waits that were refused. The check does not look at calls shortly before and
+// after the death of one, because others may have been in line.
 func falseCircles(m *model, r *Result) {
 	last, over := int64(0), len(m.finals) > 0
 	for _, beats := range m.beats {
@@ -52,10 +53,11 @@ func falseCircles(m *model, r *Result) {
 	}
 }
 
-// died reports whether a worker died so shortly before that time that its waiters may still have been in line.
+// died reports whether a worker died so shortly before or after that time that it may have had waiters in line which nobody
+// wrote down.
 func (m *model) died(at int64) bool {
 	return slices.ContainsFunc(m.faults, func(f history.Event) bool {
-		return f.Name == "kill-worker" && f.At <= at && at <= f.End+settle
+		return f.Name == "kill-worker" && f.At-settle <= at && at <= f.End+settle
 	})
 }
 

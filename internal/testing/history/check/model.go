@@ -115,9 +115,13 @@ func newModel(events []history.Event) *model {
 	events = slices.Clone(events)
 	slices.SortStableFunc(events, func(a, b history.Event) int { return cmp.Compare(a.At, b.At) })
 	m := &model{holds: map[string]*hold{}, beats: map[string][]int64{}, ends: map[string]int64{}, left: map[string]span{}}
+	waiting := map[string]history.Event{} // calls that have not ended, by op
 	for _, e := range events {
 		switch e.Kind {
+		case history.Wait:
+			waiting[e.Op] = e
 		case history.Grant:
+			delete(waiting, e.Op)
 			h := &hold{Event: e, known: []history.Event{e}}
 			h.claim(e.At, e.Until)
 			m.holds[e.Op] = h
@@ -137,6 +141,7 @@ func newModel(events []history.Event) *model {
 				h.known = append(h.known, e)
 			}
 		case history.Done:
+			delete(waiting, e.Op)
 			m.done = append(m.done, e)
 			m.addWait(e)
 			if e.Name == "Leave" {
@@ -154,6 +159,12 @@ func newModel(events []history.Event) *model {
 			m.quorum = m.quorum || e.Need > 1
 		case history.Final, history.Last:
 			m.finals = append(m.finals, e)
+		}
+	}
+	for _, e := range waiting { // until their workers died
+		if beats := m.beats[e.Worker]; len(beats) > 0 {
+			e.At = beats[len(beats)-1] + signOfLife
+			m.queued = append(m.queued, e)
 		}
 	}
 	m.faults = append(m.faults, stalls(m.samples)...)
