@@ -24,7 +24,7 @@ Returns     0       every key is mine and has the new ttl, or a longer one
             {0, closed, id, -ms}  nothing was done, because the guard has just closed: call again
                     after ms
 Errors      ERR     the ttl is not a whole number above 0; nothing was written
-            Those of marker.lua, and those of a SET that Redis refuses; no key is put back then
+            Those of marker.lua and shared.lua, and those of a SET that Redis refuses; no key is put back then
 ]]
 local CHUNK = 2000 -- keys a command: Lua unpacks 7,999 values in Redis, 5,114 in miniredis
 

@@ -3,6 +3,7 @@ package script_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -66,6 +67,19 @@ var _ = spec.DescribeOnRedis("The contract about shared keys of", func(on *spec.
 			Expect(obtain(ctx, "t3", "", minute, 2)).To(Equal(none), "it wants two at most")
 			Expect(run(ctx, "obtain", "a", "t3", "", minute, 1)).To(Equal(none), "it wants it alone")
 			Expect(house(ctx, "ha")).To(ConsistOf("t2 1m", "t4 1m"))
+		})
+
+		It("TRYAGAIN: the clock was set back while it ran; nothing stays", func(ctx SpecContext) {
+			if on.Kind == spec.InMemory {
+				Skip("its keys have no time of day")
+			}
+			back := strings.Replace(spec.Source("obtain"), "now = now[1] * 1000", "now = (now[1] - 90) * 1000", 1)
+			Expect(back).NotTo(Equal(spec.Source("obtain")))
+			for _, modes := range []string{"1 1=0", "1 1=2"} {
+				_, err := on.Client.Eval(ctx, back, []string{"a", "ha"}, "t", "", minute, modes, "0").Result()
+				Expect(err).To(MatchError(HavePrefix("TRYAGAIN ")))
+				Expect(on.Everything(ctx)).To(BeEmpty())
+			}
 		})
 
 		It("0: an exclusive lock has it, and stays", func(ctx SpecContext) {

@@ -17,7 +17,7 @@ ARGV        none
 modes       "‹n›" and " ‹i›=‹N›" for each such KEYS[i], in order; N is the limit, 0 for none
 
 Returns     nothing: it defines shares
-Errors      none of its own
+Errors      TRYAGAIN          the clock of the server was set back while the script ran
 ]]
 do
 	local call, pcall = redis.call, redis.pcall
@@ -150,7 +150,8 @@ do
 	end
 
 	-- hold makes me a holder until then, with that limit and metadata (nil leaves what is there). The holds of others last until
-	-- last. It returns the error of a command, or nil.
+	-- last. It returns the error of a command, or nil. Redis reads its clock when a script begins, and TIME reads it again: if it
+	-- was set back in between, Redis may delete at once what expires now + ttl.
 	function shares.hold(i, ends, limit, metadata, last)
 		local house, members, old = houses[i], { string.format('%.0f', ends), token }, {}
 		if limit < NONE then
@@ -171,6 +172,9 @@ do
 		local done = errorOf(pcall('ZADD', house, unpack(members))) or expire(i, math.max(ends, last))
 		if old[1] then
 			pcall('ZREM', house, unpack(old))
+		end
+		if not done and pcall('EXISTS', KEYS[i], house) ~= 2 then
+			done = redis.error_reply('TRYAGAIN the clock of Redis was set back by more than a ttl within a script')
 		end
 		return done
 	end
