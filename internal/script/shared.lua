@@ -22,8 +22,11 @@ Errors      TRYAGAIN          the clock of the server was set back while the scr
 do
 	local call, pcall = redis.call, redis.pcall
 	local NONE, LOWEST, HIGHEST = math.huge, '-9007199254740992', '-4503599627370496' -- no limit; the scores of limits
-	local now = call('TIME')
-	now = now[1] * 1000 + math.floor(now[2] / 1000)
+	local function time()
+		local now = call('TIME')
+		return now[1] * 1000 + math.floor(now[2] / 1000)
+	end
+	local now = time()
 	local today = string.format('%.0f', now)
 
 	-- mark is what a shared key holds. limit is by the index of the key; count says how many there are.
@@ -173,7 +176,7 @@ do
 		if old[1] then
 			pcall('ZREM', house, unpack(old))
 		end
-		if not done and pcall('EXISTS', KEYS[i], house) ~= 2 then
+		if not done and pcall('EXISTS', KEYS[i], house) ~= 2 and time() < ends then
 			done = redis.error_reply('TRYAGAIN the clock of Redis was set back by more than a ttl within a script')
 		end
 		return done
