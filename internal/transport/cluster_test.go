@@ -238,6 +238,36 @@ var _ = Describe("On a Redis Cluster", Ordered, Label(spec.OnServer), func() {
 		Expect(all(ctx)).To(BeEmpty())
 	})
 
+	It("keeps who shares keys and holds permits through a slot migration", func(ctx SpecContext) {
+		keys := []string{"{m}:alone", "{m}:shared", "{m}:permits"}
+		opt := &redislock.Options{Shared: keys[1:2], Permits: map[string]int{keys[2]: 2}}
+		held := spec.Obtain(ctx, locks, time.Minute, opt, keys...)
+		migration, err := cluster.BeginMigration(redistest.SlotOf("{m}"))
+		Expect(err).NotTo(HaveOccurred())
+
+		By("while the keys are where they were")
+		Expect(held.Refresh(ctx, time.Minute, nil)).To(Succeed())
+		_, err = locks.Obtain(ctx, keys[1], time.Minute, nil)
+		Expect(err).To(Equal(redislock.ErrNotObtained))
+
+		By("when they have moved")
+		Expect(migration.MoveKeys()).To(Succeed())
+		Expect(held.Refresh(ctx, time.Minute, nil)).To(Succeed())
+		Expect(held.TTL(ctx)).To(BeNumerically("~", time.Minute, 10*time.Second))
+		second := spec.Obtain(ctx, locks, time.Minute, opt, keys[1:]...)
+		_, err = locks.ObtainMulti(ctx, keys[1:], time.Minute, opt)
+		Expect(err).To(Equal(redislock.ErrNotObtained), "two hold permits")
+
+		By("when the slot has moved")
+		Expect(migration.Finish()).To(Succeed())
+		Expect(held.Release(ctx)).To(Succeed())
+		third := spec.Obtain(ctx, locks, time.Minute, opt, keys...)
+		Expect(second.Refresh(ctx, time.Minute, nil)).To(Succeed())
+		Expect(second.Release(ctx)).To(Succeed())
+		Expect(third.Release(ctx)).To(Succeed())
+		Expect(all(ctx)).To(BeEmpty())
+	})
+
 	It("listens for messages to waiters on the node that has the key", func(ctx SpecContext) {
 		spec.Obtain(ctx, locks, time.Minute, nil, "first") // before the first answer, the library does not ask who has a key
 		waiting, stop := context.WithCancel(ctx)
