@@ -2,20 +2,20 @@
 package through
 
 import (
-	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"github.com/redislock/redislock/internal/testing/need"
+	"github.com/redislock/redislock/internal/testing/overlay"
 	"github.com/redislock/redislock/internal/testing/race"
 )
 
 // file is the file in the root that names the suite of an adapter, and in testdata of a module the one to put in its place.
 const file = "through_test.go"
 
-// Specs runs a suite of the specs in the root, as testdata/through_test.go of the module adds it. The module stands in a
+// Specs runs a suite of the specs in the root that testdata/through_test.go of the module adds. The module stands in a
 // directory of the root, and in a workspace with it: elsewhere, the test is skipped.
 func Specs(t *testing.T, suite string) {
 	t.Helper()
@@ -28,16 +28,15 @@ func Specs(t *testing.T, suite string) {
 	if _, err := os.Stat(filepath.Join(root, "go.work")); err != nil || os.Getenv("GOWORK") == "off" {
 		t.Skip("the library and its modules are no workspace here")
 	}
-	replace := map[string]string{filepath.Join(root, file): filepath.Join(module, "testdata", file)}
-	overlay := filepath.Join(t.TempDir(), "overlay.json")
-	text, err := json.Marshal(map[string]any{"Replace": replace})
+	text, err := os.ReadFile(filepath.Join(module, "testdata", file))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(overlay, text, 0o600); err != nil {
+	replaced, err := overlay.Write(root, t.TempDir(), map[string]string{file: string(text)})
+	if err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"test", "-overlay", overlay, "-run", "^TestSpecs$/^" + suite + "$", "-count=1", "-timeout=10m"}
+	args := []string{"test", "-overlay", replaced, "-run", "^TestSpecs$/^" + suite + "$", "-count=1", "-timeout=10m"}
 	if race.Enabled {
 		args = append(args, "-race")
 	}
