@@ -15,6 +15,7 @@ import (
 
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/adapter"
+	"github.com/redislock/redislock/internal/testing/faultproxy"
 	"github.com/redislock/redislock/internal/testing/need"
 	"github.com/redislock/redislock/internal/testing/redistest"
 	"github.com/redislock/redislock/internal/testing/through"
@@ -241,6 +242,24 @@ func TestFailover(t *testing.T) {
 		if _, err := locks.Obtain(t.Context(), fmt.Sprint("key ", i), time.Minute, nil); err != nil {
 			t.Errorf("key %d is left behind: %v", i, err)
 		}
+	}
+}
+
+// The library subscribes again when Listen has ended.
+func TestListenEndsIfItIsNotConfirmed(t *testing.T) {
+	t.Parallel()
+	proxy, err := faultproxy.New(startServer(t).Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = proxy.Close() })
+	listener := dial(t, proxy.Addr()).(adapter.Listener)
+	proxy.Add(faultproxy.Rule{Match: faultproxy.Command("subscribe"), Action: faultproxy.BlackHole()})
+	ctx, cancel := context.WithTimeout(t.Context(), 2*subscribeWait)
+	defer cancel()
+	unexpected := func() { t.Error("it was confirmed") }
+	if err := listener.Listen(ctx, "channel", unexpected, func(string) {}); err == nil || ctx.Err() != nil {
+		t.Errorf("%v, %v", err, ctx.Err())
 	}
 }
 
