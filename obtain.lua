@@ -60,7 +60,7 @@ Errors      WRONGTYPE         a lock key or the fence key is not a string, or a 
                               not a sorted set
             ERR               the ttl is not a whole number above 0; the fence
                               key does not hold an integer below 2^53-1
-            Those of marker.lua and shared.lua
+            Those of marker.lua
                               After any error no newly taken key is left behind.
 ]]
 local KEYS, call, pcall = KEYS, redis.call, redis.pcall -- locals are faster to reach

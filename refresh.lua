@@ -24,7 +24,7 @@ Returns     0       every key is mine and has the new ttl, or a longer one
             {0, closed, id, -ms}  nothing was done, because the guard has just closed: call again
                     after ms
 Errors      ERR     the ttl is not a whole number above 0; nothing was written
-            Those of marker.lua and shared.lua, and those of a SET that Redis refuses; no key is put back then
+            Those of marker.lua, and those of a SET that Redis refuses; no key is put back then
 ]]
 local CHUNK = 2000 -- keys a command: Lua unpacks 7,999 values in Redis, 5,114 in miniredis
 
@@ -56,6 +56,7 @@ end
 local lost, taken -- what to return, if not 0; whether another holder has a key
 local ends, beside, created = {}, {}, {} -- by index: when my hold of a shared key ends; how a lost one is put back: beside
 -- others whose last hold ends then, or as the only one
+local fresh = {} -- by index: what was put back
 for first = 1, n, CHUNK do
 	local values = call('MGET', unpack(KEYS, first, math.min(first + CHUNK - 1, n)))
 	for i = 1, #values do
@@ -109,22 +110,23 @@ for i = 1, lost and #lost or 0 do
 		return done
 	end
 	back[#back + 1] = index
+	fresh[index] = true
 end
 
-if metadata ~= '' and not prolongs then
+if metadata ~= '' and not prolongs and not lost and not ends[1] then
 	-- A Redis that is out of memory refuses SET, but not in a script that has already written. Nobody should lose a lock
 	-- because of a few bytes of metadata.
 	call('PEXPIRE', KEYS[1], ttl)
 end
 for i = 1, n do
-	local left = prolongs and call('PTTL', KEYS[i]) or 0 -- -1 without expiry
+	local left = prolongs and not ends[i] and not fresh[i] and call('PTTL', KEYS[i]) or 0 -- -1 without expiry
 	if ends[i] then
 		local done = shares.renew(i, math.max(shares.now + ttl, prolongs and ends[i] or 0), not prolongs and metadata)
 		if done then
 			return done
 		end
-	elseif beside[i] or created[i] then
-		-- it has just got its ttl
+	elseif fresh[i] then
+		-- it has just got its ttl, after which nothing looks at it: see shared.lua
 	elseif left >= tonumber(ttl) then
 		-- the key lasts longer than it would now: leave it
 	elseif metadata == '' then

@@ -3,7 +3,6 @@ package script_test
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -67,31 +66,6 @@ var _ = spec.DescribeOnRedis("The contract about shared keys of", func(on *spec.
 			Expect(obtain(ctx, "t3", "", minute, 2)).To(Equal(none), "it wants two at most")
 			Expect(run(ctx, "obtain", "a", "t3", "", minute, 1)).To(Equal(none), "it wants it alone")
 			Expect(house(ctx, "ha")).To(ConsistOf("t2 1m", "t4 1m"))
-		})
-
-		// edited runs the script with text of its own in place of some.
-		edited := func(ctx context.Context, ttl int, old, with string) (any, error) {
-			source := strings.Replace(spec.Source("obtain"), old, with, 1)
-			Expect(source).NotTo(Equal(spec.Source("obtain")))
-			return on.Client.Eval(ctx, source, []string{"a", "ha"}, "t", "", ttl, "1 1=2", "0").Result()
-		}
-
-		It("TRYAGAIN: the clock was set back while it ran; nothing stays", func(ctx SpecContext) {
-			if on.Kind == spec.InMemory {
-				Skip("its keys have no time of day")
-			}
-			_, err := edited(ctx, minute, "return now[1] * 1000", "return (now[1] - 90) * 1000")
-			Expect(err).To(MatchError(HavePrefix("TRYAGAIN ")))
-			Expect(on.Everything(ctx)).To(BeEmpty())
-		})
-
-		It("1: the ttl was over before it ended", func(ctx SpecContext) {
-			if on.Kind == spec.InMemory {
-				Skip("its time stands still")
-			}
-			const slowly = "local now = time() while time() <= now + 2 do end"
-			Expect(edited(ctx, 1, "local now = time()", slowly)).To(Equal(int64(1)))
-			Expect(on.Everything(ctx)).To(BeEmpty())
 		})
 
 		It("0: an exclusive lock has it, and stays", func(ctx SpecContext) {

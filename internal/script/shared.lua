@@ -17,16 +17,13 @@ ARGV        none
 modes       "‹n›" and " ‹i›=‹N›" for each such KEYS[i], in order; N is the limit, 0 for none
 
 Returns     nothing: it defines shares
-Errors      TRYAGAIN          the clock of the server was set back while the script ran
+Errors      none of its own
 ]]
 do
 	local call, pcall = redis.call, redis.pcall
 	local NONE, LOWEST, HIGHEST = math.huge, '-9007199254740992', '-4503599627370496' -- no limit; the scores of limits
-	local function time()
-		local now = call('TIME')
-		return now[1] * 1000 + math.floor(now[2] / 1000)
-	end
-	local now = time()
+	local now = call('TIME')
+	now = now[1] * 1000 + math.floor(now[2] / 1000)
 	local today = string.format('%.0f', now)
 
 	-- mark is what a shared key holds. limit is by the index of the key; count says how many there are.
@@ -128,7 +125,9 @@ do
 	end
 
 	-- The functions below write. None of them raises an error after it has written, because the other keys of the lock would stay
-	-- as they are then.
+	-- as they are then. None looks at a key after it has set a new or an earlier expiry: Redis 7.0 and older set it by the present
+	-- time, and compare it with the time when the script began. If the clock was set back in between, by more than a ttl, the look
+	-- deletes the key.
 
 	local function drop(house, holder)
 		local score = metaScore(holder)
@@ -146,15 +145,15 @@ do
 		end
 	end
 
-	-- expire makes the key and its house expire then, in ms. It returns the error of a command, or nil.
-	local function expire(i, at)
+	-- expire makes the house and its key expire then, in ms; the key only if it has not just been created. It returns the error of
+	-- a command, or nil.
+	local function expire(i, at, created)
 		at = string.format('%.0f', at)
-		return errorOf(pcall('PEXPIREAT', houses[i], at)) or errorOf(pcall('PEXPIREAT', KEYS[i], at))
+		return errorOf(pcall('PEXPIREAT', houses[i], at)) or not created and errorOf(pcall('PEXPIREAT', KEYS[i], at)) or nil
 	end
 
 	-- hold makes me a holder until then, with that limit and metadata (nil leaves what is there). The holds of others last until
-	-- last. It returns the error of a command, or nil. Redis reads its clock when a script begins, and TIME reads it again: if it
-	-- was set back in between, Redis may delete at once what expires now + ttl.
+	-- last; nil if I have just created the key. It returns the error of a command, or nil.
 	function shares.hold(i, ends, limit, metadata, last)
 		local house, members, old = houses[i], { string.format('%.0f', ends), token }, {}
 		if limit < NONE then
@@ -172,14 +171,11 @@ do
 				old = {}
 			end
 		end
-		local done = errorOf(pcall('ZADD', house, unpack(members))) or expire(i, math.max(ends, last))
+		local done = errorOf(pcall('ZADD', house, unpack(members)))
 		if old[1] then
 			pcall('ZREM', house, unpack(old))
 		end
-		if not done and pcall('EXISTS', KEYS[i], house) ~= 2 and time() < ends then
-			done = redis.error_reply('TRYAGAIN the clock of Redis was set back by more than a ttl within a script')
-		end
-		return done
+		return done or expire(i, math.max(ends, last or 0), not last)
 	end
 
 	-- renew moves the end of my hold, and gives it new metadata, unless that is "" or false. A Redis that is out of memory allows
@@ -197,7 +193,7 @@ do
 			return done
 		end
 		done = errorOf(pcall('DEL', houses[i])) -- what is left of holders whose key somebody has deleted
-		return done or shares.hold(i, now + ttl, shares.limit[i], metadata ~= '' and metadata or nil, 0)
+		return done or shares.hold(i, now + ttl, shares.limit[i], metadata ~= '' and metadata or nil, nil)
 	end
 
 	-- undo takes back what hold, or create, has done. What create has made of the key is up to the caller.

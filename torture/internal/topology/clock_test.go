@@ -2,8 +2,12 @@ package topology
 
 import (
 	"context"
+	"os"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock/torture/internal/plan"
 )
@@ -64,4 +68,81 @@ func TestTheClockOfAServerMoves(t *testing.T) {
 	if harm, err := s.Inject(ended, plan.Fault{Kind: plan.ClockDrift, For: time.Hour}); err != nil || harm.Everything || s.clock.speed != 1 {
 		t.Errorf("%+v, %v, speed %v", harm, err, s.clock.speed)
 	}
+}
+
+// The clock is set back while a script runs, by more than the ttl: what the script has granted is there.
+func TestHoldsOutliveAClockThatGoesBack(t *testing.T) {
+	if !CanMoveClocks() {
+		t.Skip("clocks cannot be moved here")
+	}
+	s := start(t, "one").(*one)
+	client := redis.NewClient(&redis.Options{Addr: s.server.Addr(), MaxRetries: -1})
+	defer client.Close()
+	ctx := t.Context()
+	run := func(source string, args ...any) any {
+		reply, err := client.Eval(ctx, source, []string{"a", "ha"}, args...).Result()
+		if err != nil {
+			t.Error(err)
+		}
+		return reply
+	}
+	const modes = "1 1=2" // two may hold the key
+	obtain, refresh := source(t, "obtain"), source(t, "refresh")
+	begin := func(token, metadata string, ttl int) { run(obtain, token, metadata, ttl, modes, "0") }
+	for name, c := range map[string]struct {
+		before func()
+		source string
+		args   []any
+	}{
+		"an obtain": {
+			func() {},
+			obtain, []any{"t", "", 60_000, modes, "0"},
+		},
+		"a Refresh to a shorter ttl": {
+			func() { begin("t", "", 120_000) },
+			refresh, []any{"t", 60_000, "", "0", "", modes},
+		},
+		"a Refresh with metadata, beside another": {
+			func() { begin("t", "m", 120_000); begin("u", "", 200_000) },
+			refresh, []any{"t", 60_000, "new", "0", "", modes},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client.FlushAll(ctx)
+			c.before()
+			const wait = "local began = redis.call('TIME')[1] while redis.call('TIME')[1] >= began do end\n"
+			over := make(chan any)
+			go func() { over <- run(wait+c.source, c.args...) }()
+			time.Sleep(100 * time.Millisecond) // the script has begun
+			if err := s.clock.move(-100*time.Second, 1); err != nil {
+				t.Fatal(err)
+			}
+			t.Log("the reply:", <-over)
+			if n := client.Exists(ctx, "a", "ha").Val(); n != 2 {
+				t.Errorf("of the key and its house, %d exist", n)
+			}
+			for _, holder := range client.ZRangeByScore(ctx, "ha", &redis.ZRangeBy{Min: "0", Max: "+inf"}).Val() {
+				if reply := run(refresh, holder, 60_000, "", "1", "", modes); reply != int64(0) {
+					t.Errorf("a renewal of %s: %v", holder, reply)
+				}
+			}
+		})
+	}
+}
+
+// source returns a script as the library sends it, without a guard.
+func source(t *testing.T, name string) string {
+	t.Helper()
+	read := func(file string) string {
+		text, err := os.ReadFile("../../../" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	text := read(name + ".lua")
+	for _, part := range []string{"line", "shared", "note"} {
+		text = strings.Replace(text, "-- include "+part+"\n", read("internal/script/"+part+".lua"), 1)
+	}
+	return strings.Replace(text, "-- include marker\n", "", 1)
 }
