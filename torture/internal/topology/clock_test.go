@@ -121,7 +121,7 @@ func TestHoldsOutliveAClockThatGoesBack(t *testing.T) {
 			if n := client.Exists(ctx, "a", "ha").Val(); n != 2 {
 				t.Errorf("of the key and its house, %d exist", n)
 			}
-			for _, holder := range client.ZRangeByScore(ctx, "ha", &redis.ZRangeBy{Min: "0", Max: "+inf"}).Val() {
+			for _, holder := range client.ZRangeArgs(ctx, redis.ZRangeArgs{Key: "ha", ByScore: true, Start: "0", Stop: "+inf"}).Val() {
 				if reply := run(refresh, holder, 60_000, "", "1", "", modes); reply != int64(0) {
 					t.Errorf("a renewal of %s: %v", holder, reply)
 				}
