@@ -30,8 +30,8 @@ var _ = spec.DescribeOn(spec.OnServer, "When Redis is out of memory,", func(*spe
 	}
 
 	It("a lock can be refreshed, also with other metadata, inspected and released", func(ctx SpecContext) {
-		for _, keys := range [][]string{{"a"}, {"b", "c", "d"}} {
-			lock := spec.Obtain(ctx, locks, time.Minute, &redislock.Options{Metadata: "m"}, keys...)
+		for shared, keys := range [][]string{{"a"}, {"b", "c", "d"}} {
+			lock := spec.Obtain(ctx, locks, time.Minute, &redislock.Options{Metadata: "m", Shared: keys[:shared]}, keys...)
 			fill(ctx)
 			Expect(lock.Refresh(ctx, time.Hour, nil)).To(Succeed())
 			Expect(lock.TTL(ctx)).To(BeNumerically("~", time.Hour, time.Minute))
@@ -46,6 +46,20 @@ var _ = spec.DescribeOn(spec.OnServer, "When Redis is out of memory,", func(*spe
 			Expect(client.DBSize(ctx).Val()).To(BeZero())
 			Expect(client.ConfigSet(ctx, "maxmemory", "0").Err()).To(Succeed())
 		}
+	})
+
+	It("an obtain of a shared key that its token has already changes nothing", func(ctx SpecContext) {
+		opt := &redislock.Options{Token: "its-own-token", Shared: []string{"a"}, Metadata: "m"}
+		held := spec.Obtain(ctx, locks, time.Minute, opt, "a")
+		fill(ctx)
+		again := *opt
+		again.Metadata = "other"
+		_, err := locks.Obtain(ctx, "a", time.Minute, &again)
+		Expect(err).To(outOfMemory)
+		statuses, err := locks.Inspect(ctx, "a")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(statuses[0].Holders).To(ConsistOf(HaveField("Metadata", "m")))
+		Expect(held.Release(ctx)).To(Succeed())
 	})
 
 	It("a kept lock is renewed", func(ctx SpecContext) {

@@ -9,8 +9,8 @@ its house, has these members for each holder:
    ‹token›                     when its hold ends, in ms of the server's clock
    limit ‹token›               its limit - 2^53, if it has one
    meta ‹token› ‹metadata›     minus a hash of the token, if it has metadata
-The key and its house expire when the last of these holds ends. A key without a house has no holder. A hold that has ended is
-no hold, whether or not it has been removed.
+The key and its house expire when the last of these holds ends; a key that is new, some ms later. A key without a house has no
+holder. A hold that has ended is no hold, whether or not it has been removed.
 
 KEYS[n+1…]  the houses of those keys, in their order
 ARGV        none
@@ -172,7 +172,7 @@ do
 			end
 		end
 		local done = errorOf(pcall('ZADD', house, unpack(members)))
-		if old[1] then
+		if old[1] and not done then
 			pcall('ZREM', house, unpack(old))
 		end
 		return done or expire(i, math.max(ends, last or 0), not last)

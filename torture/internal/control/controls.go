@@ -194,7 +194,7 @@ var All = []Control{
 		Name: "expires-with-the-first", Off: "a key that several hold expires when one of the holds ends",
 		Topology: "one", Checks: []string{check.Exclusion, check.Lease, check.Loss},
 		Edits: []Edit{
-			{"internal/script/shared.lua", "expire(i, math.max(ends, last))", "expire(i, ends)"},
+			{"internal/script/shared.lua", "expire(i, math.max(ends, last or 0), not last)", "expire(i, ends, not last)"},
 			{"internal/script/shared.lua", "expire(i, math.max(ends, last, shares.endOf(i)))", "expire(i, ends)"},
 		},
 	},
