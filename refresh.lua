@@ -119,7 +119,6 @@ if metadata ~= '' and not prolongs and not lost and not ends[1] then
 	call('PEXPIRE', KEYS[1], ttl)
 end
 for i = 1, n do
-	local left = prolongs and not ends[i] and not fresh[i] and call('PTTL', KEYS[i]) or 0 -- -1 without expiry
 	if ends[i] then
 		local done = shares.renew(i, math.max(shares.now + ttl, prolongs and ends[i] or 0), not prolongs and metadata)
 		if done then
@@ -127,8 +126,8 @@ for i = 1, n do
 		end
 	elseif fresh[i] then
 		-- it has just got its ttl, after which nothing looks at it: see shared.lua
-	elseif left >= tonumber(ttl) then
-		-- the key lasts longer than it would now: leave it
+	elseif prolongs and call('PTTL', KEYS[i]) >= tonumber(ttl) then
+		-- the key lasts longer than it would now: leave it. Without expiry, PTTL is -1
 	elseif metadata == '' then
 		call('PEXPIRE', KEYS[i], ttl)
 	else

@@ -130,7 +130,7 @@ func TestHoldsOutliveAClockThatGoesBack(t *testing.T) {
 	}
 }
 
-// source returns a script as the library sends it, without a guard.
+// source returns a script as the library sends it, without a guard. Package spec does the same, and needs ginkgo.
 func source(t *testing.T, name string) string {
 	t.Helper()
 	read := func(file string) string {
