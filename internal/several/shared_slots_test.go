@@ -124,6 +124,7 @@ func sharedInCluster(across bool, connect func() redislock.RedisClient, nodes fu
 		keys := []string{account, catalog, pool}
 		blocking := spec.Obtain(ctx, locks, time.Minute, nil, pool)
 		one := spec.StartWaiter(ctx, locks, time.Minute, mix(redislock.Options{Queue: true}), keys...)
+		Eventually(func() int { return spec.CountWaiters(ctx, locks, catalog) }).WithTimeout(5 * time.Second).Should(Equal(1))
 		// A reader behind a reader that waits for another key.
 		second := spec.Obtain(ctx, locks, time.Minute, &redislock.Options{Shared: []string{catalog}, Queue: true}, catalog)
 		three := spec.StartWaiter(ctx, locks, time.Minute, &redislock.Options{Queue: true}, catalog)
