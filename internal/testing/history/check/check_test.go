@@ -484,6 +484,8 @@ func TestServed(t *testing.T) {
 			samples(17, 24), samples(24, 30, "a w2/1 3")), 0, 0},
 		{"free, but another waits ahead for one of them", all(beats, the(waiter,
 			done("Obtain", "w2/1", 30, "timeout", queued(9.9, 10), limit(30), wants("b,c"))), samples(9, 30, "c w3/1 5")), 0, 0},
+		{"free, but one that no refusal is known of may wait ahead", all(beats, the(waiter,
+			grant("w2/1", 30, 31, "b,c", queued(9.9, 0))), samples(9, 30, "c w3/1 5")), 0, 0},
 
 		{"free, but workers died, one after the other, whose waiters may have been ahead", all(beats, the(waiter,
 			fault("kill-worker", "w3", 16.5, 16.6), fault("kill-worker", "w2", 20, 20.1)), samples(9, 17, "b w2/1 5"),
@@ -492,6 +494,8 @@ func TestServed(t *testing.T) {
 		{"free for long after a worker died", all(beats, the(waiter, fault("kill-worker", "w3", 12, 12.1)), samples(9, 30, "c w2/1 5")), 1, 0},
 		{"free, and another waits behind", all(beats, the(waiter,
 			done("Obtain", "w2/1", 30, "timeout", queued(10, 10.2), limit(30), wants("b,c"))), samples(9, 30, "c w3/1 5")), 1, 0},
+		{"free, and one that no refusal is known of came later", all(beats, the(waiter,
+			grant("w2/1", 30, 31, "b,c", queued(10.2, 0))), samples(9, 30, "c w3/1 5")), 1, 0},
 		{"free all the time", all(beats, the(waiter), samples(9, 30, "c w2/1 5")), 1, 0},
 		{"free at the end", all(beats, the(waiter), samples(9, 20, "a w2/1 5"), samples(20, 30)), 1, 0},
 	})

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -115,10 +116,12 @@ func (m *model) room(w history.Event, h *hold, key string, holds []*hold) bool {
 }
 
 // behind reports whether another waiter for one of the keys, who came earlier, is still ahead at that time, unless both
-// would share all those keys without a limit.
+// would share all those keys without a limit. One that no refusal is known of may have waited since it began: the functions
+// that need no Client have no Tracer.
 func (m *model) behind(w history.Event, at int64) bool {
-	return slices.ContainsFunc(m.waits, func(other history.Event) bool {
-		return other.Refused < w.Refused && waitEnd(other) > at && slices.ContainsFunc(w.Keys, func(key string) bool {
+	return slices.ContainsFunc(m.queued, func(other history.Event) bool {
+		came := cmp.Or(other.Refused, other.Start)
+		return came < w.Refused && waitEnd(other) > at && slices.ContainsFunc(w.Keys, func(key string) bool {
 			return slices.Contains(other.Keys, key) && min(limit(w, key), limit(other, key)) < math.MaxInt64
 		})
 	})
