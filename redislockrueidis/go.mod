@@ -3,7 +3,7 @@ module github.com/redislock/redislock/redislockrueidis
 go 1.26.0
 
 require (
-	github.com/redis/go-redis/v9 v9.23.0
+	github.com/redis/go-redis/v9 v9.22.0
 	github.com/redis/rueidis v1.0.79
 	github.com/redislock/redislock v0.0.0
 )

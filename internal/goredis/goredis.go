@@ -147,7 +147,7 @@ func (c *client) lookInside(scripter reflect.Value) error {
 
 var (
 	scripterType   = reflect.TypeFor[redis.Scripter]()
-	goRedisPackage = reflect.TypeFor[redis.Client]().PkgPath()
+	goRedisPackage = scripterType.PkgPath()
 )
 
 // embedded returns the only field that a struct, or a pointer to one, embeds to run scripts, or no Value without one. It

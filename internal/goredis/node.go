@@ -2,6 +2,7 @@ package goredis
 
 import (
 	"context"
+	"reflect"
 	"sync"
 	"time"
 	"weak"
@@ -16,9 +17,13 @@ type node struct{ client *redis.Client }
 
 func (n node) Address() string { return n.client.Options().Addr }
 
-func (n node) Weak() transport.WeakNode { return weakNode{weak.Make(n.client)} }
+func (n node) Weak() transport.WeakNode {
+	return weakNode{weak.Make((*byte)(reflect.ValueOf(n.client).UnsafePointer()))}
+}
 
-type weakNode struct{ client weak.Pointer[redis.Client] }
+// weakNode points to the first byte of a client: a weak.Pointer[redis.Client] takes the compiler two seconds, because it has
+// all the methods that the client embeds.
+type weakNode struct{ client weak.Pointer[byte] }
 
 func (w weakNode) IsGone() bool { return w.client.Value() == nil }
 
