@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -30,7 +29,7 @@ type view struct {
 	Error   string
 	Seen    string // when Redis was looked at, as in RFC 3339; "" for never
 	Clock   string // the same for people
-	Count   string // of locks
+	Count   string // such as "3 locks"
 	Waiting int    // how many wait
 	Notes   []string
 
@@ -92,14 +91,14 @@ type sharer struct {
 
 // newView makes a view of a look, which may be nil.
 func newView(found *look, q query, now time.Time) *view {
-	v := &view{Query: q, Columns: columnsOf(q), Count: "0"}
+	v := &view{Query: q, Columns: columnsOf(q), Count: words.Count(0, "lock")}
 	if found == nil || found.seen.IsZero() {
 		return v
 	}
 	v.Seen, v.Clock = found.seen.UTC().Format(time.RFC3339), found.seen.Format(time.TimeOnly)
-	v.Count = strconv.Itoa(len(found.locks))
+	v.Count = words.Count(len(found.locks), "lock")
 	if found.cut {
-		v.Count += "+"
+		v.Count = fmt.Sprintf("%d+ locks", len(found.locks))
 		v.Notes = append(v.Notes, fmt.Sprintf("Only %d locks are shown; there are more.", len(found.locks)))
 	}
 	v.Waiting = len(found.Tree.Waiters)

@@ -61,7 +61,7 @@ func (w *writer) who(who *who) {
 // html returns the page.
 func (v *view) html() string {
 	w := new(writer)
-	title := v.Count + " locks · redislock"
+	title := v.Count + " · redislock"
 	if len(v.Circles) > 0 {
 		title = "⚠ " + strconv.Itoa(len(v.Circles)) + " · " + title
 	}
@@ -100,7 +100,7 @@ func (v *view) writeState(w *writer) {
 	w.open("p", "id", "state")
 	if v.Seen != "" {
 		w.put("span", v.Where)
-		w.put("span", v.Count+" locks")
+		w.put("span", v.Count)
 		w.put("span", strconv.Itoa(v.Waiting)+" waiting")
 		w.open("span")
 		w.text("seen at ")

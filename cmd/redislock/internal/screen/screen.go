@@ -155,7 +155,7 @@ func (b *browser) look() {
 	}
 	b.looking, b.again, b.due = true, false, nil
 	order := ""
-	if len(b.source.Orders) > 0 {
+	if b.sorts() {
 		order = b.source.Orders[b.order]
 	}
 	b.ask(func(ctx context.Context) func() {

@@ -3,6 +3,7 @@ package screen
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -12,7 +13,9 @@ import (
 )
 
 const (
-	listHints = "/ filter  s sort  Enter inspect  f free  ? help  q quit"
+	listHints = "/ filter  %sEnter inspect  f free  ? help  q quit"
+	sortHint  = "s sort  "
+	sortHelp  = "  s                     sort by another column"
 	pageHints = "Esc back  f free  q quit"
 
 	usualColumns, usualLines = 80, 24 // of a terminal that does not tell its size
@@ -26,7 +29,7 @@ var helpText = []string{
 	"  PageUp PageDown       a page up or down; also Space, Ctrl-B and Ctrl-F",
 	"  Home End, g G         the first row, the last row",
 	"  /                     show only rows with a text; Enter keeps them, Esc shows all again",
-	"  s                     sort by another column",
+	sortHelp,
 	"  Enter                 show all about the key; Esc, Left or Enter goes back",
 	"  f                     free the key, after a question",
 	"  ?                     this page",
@@ -35,7 +38,12 @@ var helpText = []string{
 	"Marks before a row: > selected, + new since the last look, * changed since the last look.",
 }
 
-func help(term.Screen) []string { return helpText }
+func (b *browser) help(term.Screen) []string {
+	return slices.DeleteFunc(slices.Clone(helpText), func(line string) bool { return line == sortHelp && !b.sorts() })
+}
+
+// sorts reports whether "s" does anything.
+func (b *browser) sorts() bool { return len(b.source.Orders) > 0 }
 
 // press does what a key is for.
 func (b *browser) press(k key) {
@@ -105,11 +113,11 @@ func (b *browser) choose(k key) {
 	case k == keyEsc && b.list.filter != "":
 		b.list.remember()
 		b.list.narrow("")
-	case k == 's' && len(b.source.Orders) > 0:
+	case k == 's' && b.sorts():
 		b.order = (b.order + 1) % len(b.source.Orders)
 		b.look()
 	case k == '?':
-		b.page, b.pageTop = help, 0
+		b.page, b.pageTop = b.help, 0
 	case k == keyEnter && selected != "":
 		b.pageTop = 0
 		b.inspect(selected)
@@ -196,5 +204,9 @@ func (b *browser) status() string {
 	if b.list.filter != "" {
 		at += " with " + words.Escape(b.list.filter)
 	}
-	return at + strings.Repeat(" ", 3) + listHints
+	sorts := ""
+	if b.sorts() {
+		sorts = sortHint
+	}
+	return at + strings.Repeat(" ", 3) + fmt.Sprintf(listHints, sorts)
 }

@@ -75,6 +75,7 @@ var _ = Describe("tree at a terminal", func() {
 		user.Shows("circle 1: 2 wait")
 		user.Resizes(40, 100)
 		user.Shows("nobody holds stock:43")
+		user.Shows("/ filter  Enter inspect")
 		user.Types("G\r")
 		user.Shows("free +for the first in line")
 		user.Types("q")
