@@ -126,7 +126,8 @@ var _ = spec.DescribeOnRedis("KeepAlive through a faulty network", func(on *spec
 	)
 
 	It("survives one silence after the other with a client that never times out", func(ctx SpecContext) {
-		patient := redislock.New(spec.Connect(&redis.Options{Addr: proxy.Addr(), ReadTimeout: -1}))
+		// Each call without an answer keeps its connection.
+		patient := redislock.New(spec.Connect(&redis.Options{Addr: proxy.Addr(), ReadTimeout: -1, PoolSize: 100}))
 		DeferCleanup(patient.Close)
 		DeferCleanup(proxy.CutAll)
 		lock := spec.Obtain(ctx, patient, 2*time.Second, nil, "f")
