@@ -44,7 +44,7 @@ var sharedControls = []sharedControl{
 	},
 	{rule: "the key lasts as long as its last hold", edits: []string{"pcall('PEXPIREAT', KEYS[i], at)", "1"}},
 	{rule: "the house lasts as long as its last hold", edits: []string{"pcall('PEXPIREAT', houses[i], at)", "1"}},
-	{rule: "the house of a key that was deleted is emptied", edits: []string{"pcall('DEL', houses[i]) -- what", "1 -- what"}},
+	{rule: "the house of a key that was deleted is emptied", edits: []string{"errorOf(pcall('DEL', houses[i])) -- what", "nil -- what"}},
 	{rule: "a release settles the key", edits: []string{"\t\texpire(i, last)\n", "\n"}},
 	{rule: "who leaves takes its limit along", edits: []string{"pcall('ZREM', house, holder, 'limit ' .. holder)", "pcall('ZREM', house, holder)"}},
 	{rule: "who leaves takes its metadata along", edits: []string{"pcall('ZREMRANGEBYSCORE', house, score, score)", ""}},
@@ -90,6 +90,9 @@ var sharedControls = []sharedControl{
 
 var _ = spec.DescribeOn(spec.InMemory, "Without a rule, random shared keys", func(on *spec.Redis) {
 	It("break a promise", Label(spec.Random), func(ctx SpecContext) {
+		for _, c := range sharedControls {
+			c.scripts() // fails if one does not fit the scripts any more
+		}
 		controls := slices.DeleteFunc(slices.Clone(sharedControls), func(c sharedControl) bool { return c.rare && spec.Schedules(2) <= 2 })
 		rand.Shuffle(len(controls), func(i, j int) { controls[i], controls[j] = controls[j], controls[i] })
 		var missed []string
