@@ -178,14 +178,22 @@ func (r *refreshing) abandon() {
 	r.announce()
 }
 
-// ended notes that the calls have ended for which abandon was called.
-func (r *refreshing) ended(calls []*transport.Call, _, _ bool) {
-	r.lock.Life.Mu.Lock()
+// ended notes that the calls have ended for which abandon was called. If conclude has not seen the last one, ended notes
+// what they have found lost. What they have confirmed gains nothing.
+func (r *refreshing) ended(calls []*transport.Call, _, returned bool) {
+	l := r.lock
+	var lost *life.Lost
+	l.Life.Mu.Lock()
 	for _, c := range calls {
 		r.note(c)
+		got, err := l.ReadRefresh("refresh", c)
+		if !returned && errors.Is(err, fault.ErrNotObtained) && l.Losses() == r.losses { // otherwise the loss is known
+			lost = l.lose(got.Loss, l.Place.contextCause(got.Loss))
+		}
 	}
-	r.lock.Life.Mu.Unlock()
+	l.Life.Mu.Unlock()
 	r.leave()
+	l.Events().LaterLost(calls[0].Ctx, lost)
 }
 
 // note notes what is known of a call that has ended, with or without success. The caller holds Life.Mu.

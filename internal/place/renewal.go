@@ -97,10 +97,13 @@ func (r *renewal) apply() (next time.Time, exact bool, back []string) {
 		got, err = script.ReadRefreshed(l.Keys.Names, r.Call.Reply)
 		l.Place.noteClosure(r.Call.Ctx, got.Closure)
 	}
-	if !l.IsRenewed() {
-		if l.IsReleased() && err == nil && got.Loss.IsNone() && got.Again == 0 {
+	if !l.IsRenewed() { // a Release reports what is known of the keys
+		switch {
+		case !got.Loss.IsNone() && !l.IsLost():
+			r.loss = l.lose(got.Loss, l.Place.contextCause(got.Loss))
+		case l.IsReleased() && err == nil && got.Loss.IsNone() && got.Again == 0:
 			l.Lease.Renewed(r.lease, r.Call.Sent)
-			l.Know(l.Lease.Until()) // as a Refresh does
+			l.Know(l.Lease.Until())
 		}
 		return time.Time{}, false, nil
 	}

@@ -62,10 +62,13 @@ type record struct {
 	refused   int             // how often the place has refused a mend since it had the keys last
 	coming    chan struct{}   // closed when the place has answered the obtain or a mend; nil if it has, or is not asked
 
+	// Until when the place was known to have the keys: those that are not lost, from when the others were found lost, or all,
+	// from when the lock was given up. Zero if it was not.
+	held time.Time
+
 	// What a Release goes by, from when the lock was given up:
-	held  time.Time // until when the place was known to have the keys; zero if it was not
-	again bool      // it was being asked again for keys that it had lost
-	gone  []string  // the keys that count as lost whatever the place answers; nil if its answer counts
+	again bool     // it was being asked again for keys that it had lost
+	gone  []string // the keys that count as lost whatever the place answers; nil if its answer counts
 }
 
 // newLock returns a lock, and its claims at all places. Its majority.Lock is still to be set.
@@ -182,15 +185,21 @@ func (l *Lock) apply(ctx context.Context, r majority.Request, a answer) (out maj
 	i, now := r.Place, time.Now()
 	l.mu.Lock()
 	before = l.lock.Until(now)
+	held := l.lock.HeldUntil(i)
 	out = l.lock.Answer(r, now, a.Answer)
 	until := l.lock.Until(now)
 	at, confirmed, denied := l.at[i], a.Result == majority.Confirmed, a.Result == majority.Denied
 	at.had = at.had || confirmed || a.has
 	switch {
 	case confirmed && (l.lock.IsHeld(i) || r.Acquires): // otherwise the answer is older than the loss
-		at.lost, at.taken, at.partly, at.refused = nil, false, false, 0
+		at.lost, at.taken, at.partly, at.refused, at.held = nil, false, false, 0, time.Time{}
 	case out.Lost, denied && r.Call.Kind == majority.Attach: // not what an older request has found
-		at.lost, at.taken, at.partly = a.lost, a.taken, false
+		at.lost, at.taken, at.partly, at.held = a.lost, a.taken, false, held
+	case !l.over || at.lost != nil || r.Acquires: // a Release has not begun, or knows of a loss already
+	case confirmed:
+		at.Know(a.Until)
+	case denied:
+		at.Lose(at.loss(a.lost), at.held)
 	}
 	switch {
 	case r.Acquires:

@@ -11,6 +11,7 @@ import (
 	"github.com/redislock/redislock/internal/health"
 	"github.com/redislock/redislock/internal/life"
 	"github.com/redislock/redislock/internal/place"
+	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/transport"
 )
 
@@ -84,8 +85,11 @@ func (l *Lock) giveUp(until time.Time) {
 	l.over, l.counted = true, until
 	lost := l.losses().isLost()
 	for i, at := range l.at {
-		at.held = l.lock.HeldUntil(i)
 		at.again = at.lost != nil && l.lock.IsAcquiring(i)
+		if at.lost != nil && at.hasSome() && !at.partly && !at.again {
+			at.Lose(at.loss(at.lost), at.held)
+		}
+		at.held = l.lock.HeldUntil(i)
 		if !at.counts(lost) {
 			at.gone = at.lost
 			if at.gone == nil {
@@ -107,6 +111,11 @@ func (r *record) counts(lost bool) bool {
 		return !r.again && r.hasSome()
 	}
 	return r.hasSome() || r.IsDoubtful()
+}
+
+// loss returns these keys as what the place has lost.
+func (r *record) loss(keys []string) script.Loss {
+	return script.Loss{Keys: keys, Total: len(r.Keys.Names)}
 }
 
 // hasSome reports whether the place is known to have some of the keys. The caller holds Lock.mu.

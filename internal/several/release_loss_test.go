@@ -250,3 +250,81 @@ var _ = describeSchedules("what a Release says:", func(on *schedule) {
 		Expect(lock.Release(ctx)).To(Succeed())
 	})
 })
+
+var _ = describeSchedules("a Release to which the replies are lost:", func(on *schedule) {
+	late := faultproxy.DelayReply
+	loading := faultproxy.RefuseReply("LOADING Redis is loading the dataset in memory")
+
+	// without deletes a key at servers 1 and 2.
+	without := func(key string) {
+		for _, s := range on.Servers[1:] {
+			s.Memory.Memory.Del(key)
+		}
+	}
+
+	It("names a key that was known to be lost at a majority", func(ctx SpecContext) {
+		lock := on.everywhere(ctx, on.connect(ctx, patient), time.Minute, nil, "a", "b")
+		without("b")
+		Expect(spec.LostKeys(lock.Refresh(ctx, time.Minute, nil))).To(Equal([]string{"b"}))
+		for i := range on.Servers {
+			on.Break(i, ours("release", 1, replyLost))
+		}
+		Expect(spec.LostKeys(lock.Release(ctx))).To(Equal([]string{"b"}))
+	})
+
+	It("names a key that a Refresh under way has found lost at a majority", func(ctx SpecContext) {
+		lock := on.everywhere(ctx, on.connect(ctx, patient), time.Minute, nil, "a", "b")
+		without("b")
+		for i := range on.Servers[1:] {
+			on.Break(i+1, ours("refresh", 1, late(30*time.Millisecond)), ours("release", 1, replyLost.And(late(80*time.Millisecond))))
+		}
+		refreshed := make(chan error, 1)
+		go func() { refreshed <- lock.Refresh(ctx, time.Minute, nil) }()
+		time.Sleep(10 * time.Millisecond)
+		Expect(spec.LostKeys(lock.Release(ctx))).To(Equal([]string{"b"}))
+		Expect(spec.LostKeys(<-refreshed)).To(Equal([]string{"b"}))
+	})
+
+	It("names a key that a renewal under way has found lost at a majority", func(ctx SpecContext) {
+		lock := on.everywhere(ctx, on.connect(ctx, patient), 400*time.Millisecond, nil, "a", "b")
+		without("b")
+		for i := range on.Servers[1:] {
+			on.Break(i+1, ours("refresh", 1, late(60*time.Millisecond)), ours("release", 1, replyLost.And(late(80*time.Millisecond))))
+		}
+		_, stop := lock.KeepAlive(ctx)
+		defer stop()
+		time.Sleep(145 * time.Millisecond)
+		Expect(spec.LostKeys(lock.Release(ctx))).To(Equal([]string{"b"}))
+	})
+
+	It("reports the loss that a Refresh has found at a majority before any request that may have freed the keys", func(ctx SpecContext) {
+		lock := on.everywhere(ctx, on.connect(ctx, patient), time.Minute, nil, "a")
+		without("a")
+		for i := range on.Servers[1:] {
+			on.Break(i+1, ours("refresh", 1, late(30*time.Millisecond)),
+				ours("release", 1, loading.And(late(60*time.Millisecond))), ours("release", 1, replyLost))
+		}
+		on.Break(0, ours("release", 1, late(time.Second)))
+		refreshed := make(chan error, 1)
+		go func() { refreshed <- lock.Refresh(ctx, time.Minute, nil) }()
+		time.Sleep(10 * time.Millisecond)
+		Expect(lock.Release(ctx)).To(Equal(redislock.ErrLockNotHeld))
+		Expect(<-refreshed).To(Equal(redislock.ErrNotObtained))
+	})
+
+	It("does not take for lost what it has freed after the first Until, although a Refresh is confirmed only then", func(ctx SpecContext) {
+		lock := on.everywhere(ctx, on.connect(ctx, patient), 400*time.Millisecond, nil, "a")
+		for i := range on.Servers {
+			on.Break(i, ours("refresh", 1, late(200*time.Millisecond)),
+				ours("release", 1, loading.And(late(60*time.Millisecond))),
+				ours("release", 1, replyLost.And(late(100*time.Millisecond))), // after Until
+				ours("release", 1, loading.And(late(200*time.Millisecond))))
+		}
+		time.Sleep(340 * time.Millisecond)
+		refreshed := make(chan error, 1)
+		go func() { refreshed <- lock.Refresh(ctx, time.Minute, nil) }()
+		time.Sleep(10 * time.Millisecond)
+		Expect(lock.Release(ctx)).To(Succeed())
+		<-refreshed
+	})
+})
