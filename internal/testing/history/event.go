@@ -125,6 +125,7 @@ func HoldersOf(keys, shared []string, permits map[string]int) (all []int64) {
 type Held struct {
 	Key    string
 	Owner  string        // the Op of its value; "" if the value names none
+	Token  string        // of its value; "" if it is not known
 	TTL    time.Duration // negative: it never expires
 	Server int           // the number of the server, from 1 on
 }

@@ -15,7 +15,7 @@ var full = history.Event{
 	Under: []string{"w1/1", "w1/0"}, Token: "t", FenceKey: "f", Fence: 3, Start: 4, Refused: 5, Limit: 6, Until: 7, Bound: 8, End: 9, TTL: time.Second, Left: -time.Millisecond, Grace: time.Hour, Need: 3,
 	Name: "Obtain", Outcome: "granted", Options: []string{"queue", "fence"}, Target: "w2",
 	Queue: true, Custom: true, Lost: true, Lossy: true, Fresh: true, Exact: true,
-	Held: []history.Held{{Key: "{a}:1", Owner: "w1/2", TTL: time.Second, Server: 3}, {Key: "{a}:2", TTL: -1}},
+	Held: []history.Held{{Key: "{a}:1", Owner: "w1/2", Token: "t", TTL: time.Second, Server: 3}, {Key: "{a}:2", TTL: -1}},
 }
 
 func TestAnEventIsReadAsItWasWritten(t *testing.T) {

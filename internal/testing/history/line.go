@@ -52,7 +52,7 @@ func (e *Event) Append(b []byte) []byte {
 		} else {
 			b = append(b, ',')
 		}
-		b = fmt.Appendf(b, "%s;%s;%d;%d", h.Key, h.Owner, int64(h.TTL), h.Server)
+		b = fmt.Appendf(b, "%s;%s;%d;%d;%s", h.Key, h.Owner, int64(h.TTL), h.Server, h.Token)
 	}
 	return append(b, '\n')
 }
@@ -149,7 +149,7 @@ func parseHeld(list string) ([]Held, error) {
 	var all []Held
 	for entry := range strings.SplitSeq(list, ",") {
 		parts := strings.Split(entry, ";")
-		if len(parts) != 4 {
+		if len(parts) != 5 {
 			return nil, fmt.Errorf("held key %q", entry)
 		}
 		left, err := strconv.ParseInt(parts[2], 10, 64)
@@ -160,7 +160,7 @@ func parseHeld(list string) ([]Held, error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, Held{Key: parts[0], Owner: parts[1], TTL: time.Duration(left), Server: server})
+		all = append(all, Held{Key: parts[0], Owner: parts[1], TTL: time.Duration(left), Server: server, Token: parts[4]})
 	}
 	return all, nil
 }

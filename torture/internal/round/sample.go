@@ -135,7 +135,8 @@ func locks(c topology.Content, server int, all bool) (held []history.Held) {
 			continue
 		}
 		for _, s := range c.Keys[key] {
-			held = append(held, history.Held{Key: key, Owner: owner(s.Value), TTL: s.TTL, Server: server})
+			token, _, _ := strings.Cut(s.Value, " ")
+			held = append(held, history.Held{Key: key, Owner: owner(s.Value), Token: word(token), TTL: s.TTL, Server: server})
 		}
 	}
 	return held

@@ -412,6 +412,19 @@ func TestLoss(t *testing.T) {
 		return the(grant("w1/1", 2, 4, "a,b"), fault("restart-old", "", from, to, guarded, back), claim("w1/1", 2.5, 0),
 			release(2.5, "lost", lost))
 	}
+	// backToOwn is backTo with a key of that token, while the hold has token t.
+	backToOwn := func(token string) []history.Event {
+		events := backTo(1.5, 2.8, "a w1/1 4")
+		for i := range events {
+			if e := &events[i]; e.Kind == history.Grant {
+				e.Token = "t"
+			}
+			for j := range events[i].Held {
+				events[i].Held[j].Token = token
+			}
+		}
+		return events
+	}
 	tell(t, check.Loss, []story{
 		{"the server has the key of another again", backTo(1.5, 2.8, "b w2/1 4"), 0, 1},
 		{"the server has the key of somebody again", backTo(1.5, 2.8, "b - 4"), 0, 1},
@@ -419,6 +432,8 @@ func TestLoss(t *testing.T) {
 		{"the server has nothing", backTo(1.5, 2.8), 1, 0},
 		{"the server has other keys", backTo(1.5, 2.8, "c w2/1 4"), 1, 0},
 		{"the server has its own key", backTo(1.5, 2.8, "a w1/1 4"), 1, 0},
+		{"the server has the key of an earlier round of the obtain", backToOwn("u"), 0, 1},
+		{"the server has its own key, by its token", backToOwn("t"), 1, 0},
 		{"another handle of its own", all(backTo(1.5, 2.8, "a w1/2 4"), the(grant("w1/2", 0.5, 1, "a", custom("w1/1")))), 1, 0},
 		{"a server had gone back before the obtain", backTo(1.5, 2.05, "a w2/1 4"), 1, 0},
 		{"a server went back after that", backTo(2.6, 2.8, "a w2/1 4"), 1, 0},

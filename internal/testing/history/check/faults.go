@@ -95,12 +95,16 @@ func (m *model) broke(h *hold, from, to int64) bool {
 }
 
 // gaveBack reports whether, between the obtain of a hold and to, a server that went back to what it had gave one of the keys
-// back to another token, which had the key then. On a quorum, that server may have been one of a bare majority.
+// back to another token, which had the key then. On a quorum, that server may have been one of a bare majority. An earlier
+// round of the same obtain has another token.
 func (m *model) gaveBack(h *hold, to int64) bool {
 	return slices.ContainsFunc(m.faults, func(f history.Event) bool {
 		return f.At <= to && f.Start >= h.Start && slices.ContainsFunc(f.Held, func(held history.Held) bool {
 			owner := m.holds[held.Owner] // nil if its obtain was not granted
 			isOwn := held.Owner == h.Op || owner != nil && owner.token() == h.token()
+			if held.Token != "" && h.Token != "" {
+				isOwn = held.Token == h.Token
+			}
 			return !isOwn && slices.Contains(h.Keys, held.Key)
 		})
 	})
