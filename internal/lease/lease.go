@@ -31,9 +31,10 @@ type Lease struct {
 type Refresh struct {
 	Pending
 
+	Begun int // of the lease, after Begin
+
 	before  time.Time // the lease's until before Begin
 	lowered time.Time // the lease's until after Begin
-	number  int       // begun, after Begin
 	ends    int       // of the lease at Begin: if it has ended since, a success gains nothing
 }
 
@@ -55,6 +56,9 @@ func (l *Lease) TTL() time.Duration { return l.ttl }
 // Longest returns for how long the keys may last from now on, whatever the holder can rely on; 0 if it is not known.
 func (l *Lease) Longest() time.Duration { return max(l.ttl, l.Refreshes.Longest()) }
 
+// Begun returns a number that rises when a refresh begins, and when End is called.
+func (l *Lease) Begun() int { return l.begun }
+
 // End ends the validity now, unless it ended before. A refresh or renewal that is under way does not bring it back.
 func (l *Lease) End(now time.Time) {
 	if now.Before(l.until) {
@@ -73,7 +77,7 @@ func (l *Lease) Begin(now time.Time, ttl time.Duration, prolongs bool) *Refresh 
 	r := &Refresh{before: l.until}
 	l.add(&r.Pending, ttl, prolongs)
 	l.begun++
-	r.number, r.ends = l.begun, l.ends
+	r.Begun, r.ends = l.begun, l.ends
 	l.Shorten(now, ValidUntil(now, ttl))
 	r.lowered = l.until
 	return r
@@ -82,7 +86,7 @@ func (l *Lease) Begin(now time.Time, ttl time.Duration, prolongs bool) *Refresh 
 // Finish ends a refresh. If no request was sent, it restores the validity, unless another refresh has begun since. The ttl
 // of that one may leave no more validity, although it did not have to bring the validity forward.
 func (l *Lease) Finish(r *Refresh, sent bool) {
-	if !sent && r.number == l.begun && l.until.Equal(r.lowered) {
+	if !sent && r.Begun == l.begun && l.until.Equal(r.lowered) {
 		l.until = r.before
 	}
 	l.Refreshes.Finish(&r.Pending)
@@ -109,9 +113,9 @@ type Renewal struct {
 	Until    time.Time     // of the lease
 	Early    time.Duration // by how much earlier it may be sent
 	Patience time.Duration // how long to wait for the answer before another renewal follows
+	Begun    int           // of the lease, when this renewal was made
 
 	certain time.Duration // for how long a success is certain to hold
-	begun   int           // of the lease, when this renewal was made
 }
 
 // Renew returns the renewal that is due at that time, and when to look at the lease again if the renewal has no result.
@@ -122,13 +126,13 @@ func (l *Lease) Renew(now time.Time) (*Renewal, time.Time) {
 		return nil, next
 	}
 	return &Renewal{
-		TTL: l.ttl, Until: l.until, Early: l.early, Patience: patience, certain: l.Certain(l.ttl), begun: l.begun,
+		TTL: l.ttl, Until: l.until, Early: l.early, Patience: patience, certain: l.Certain(l.ttl), Begun: l.begun,
 	}, next
 }
 
 // Renewed notes that a renewal sent at that time has succeeded, and returns when to look at the lease next.
 func (l *Lease) Renewed(r *Renewal, sent time.Time) time.Time {
-	if r.begun == l.begun { // otherwise a refresh began meanwhile, and it is not known which was executed first
+	if r.Begun == l.begun { // otherwise a refresh began meanwhile, and it is not known which was executed first
 		if until := ValidUntil(sent, r.certain); until.After(l.until) {
 			l.Extend(sent, until)
 		}

@@ -83,3 +83,6 @@ type Outcome struct {
 	Lost      bool      // the place has lost the key
 	Asks      []Request // to be sent at once, because the place has the key again
 }
+
+// IsLatest reports whether no other call has begun since a call. What a later one has found or confirmed may be newer.
+func (l *Lock) IsLatest(c *Call) bool { return c.number == l.begun }

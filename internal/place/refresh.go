@@ -178,8 +178,8 @@ func (r *refreshing) abandon() {
 	r.announce()
 }
 
-// ended notes that the calls have ended for which abandon was called. If conclude has not seen the last one, ended notes
-// what they have found lost. What they have confirmed gains nothing.
+// ended notes that the calls have ended for which abandon was called. What they have confirmed gains nothing. What they have
+// found lost counts, unless conclude has seen the last one, or another refresh has begun since: it may know better.
 func (r *refreshing) ended(calls []*transport.Call, _, returned bool) {
 	l := r.lock
 	var lost *life.Lost
@@ -187,13 +187,14 @@ func (r *refreshing) ended(calls []*transport.Call, _, returned bool) {
 	for _, c := range calls {
 		r.note(c)
 		got, err := l.ReadRefresh("refresh", c)
-		if !returned && errors.Is(err, fault.ErrNotObtained) && l.Losses() == r.losses { // otherwise the loss is known
+		if !returned && errors.Is(err, fault.ErrNotObtained) && l.Lease.Begun() == r.refresh.Begun {
 			lost = l.lose(got.Loss, l.Place.contextCause(got.Loss))
 		}
 	}
 	l.Life.Mu.Unlock()
 	r.leave()
-	l.Events().LaterLost(calls[0].Ctx, lost)
+	life.Lapse(l) // if the lock was found lost
+	l.Events().LaterLost(context.WithoutCancel(calls[0].Ctx), lost)
 }
 
 // note notes what is known of a call that has ended, with or without success. The caller holds Life.Mu.

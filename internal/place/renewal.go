@@ -99,9 +99,11 @@ func (r *renewal) apply() (next time.Time, exact bool, back []string) {
 	}
 	if !l.IsRenewed() { // a Release reports what is known of the keys
 		switch {
-		case !got.Loss.IsNone() && !l.IsLost():
-			r.loss = l.lose(got.Loss, l.Place.contextCause(got.Loss))
-		case l.IsReleased() && err == nil && got.Loss.IsNone() && got.Again == 0:
+		case !got.Loss.IsNone():
+			if r.lease.Begun == l.Lease.Begun() { // otherwise a Refresh that has begun since may know better
+				r.loss = l.lose(got.Loss, l.Place.contextCause(got.Loss))
+			}
+		case l.IsReleased() && err == nil && got.Again == 0:
 			l.Lease.Renewed(r.lease, r.Call.Sent)
 			l.Know(l.Lease.Until())
 		}

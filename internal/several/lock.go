@@ -192,13 +192,14 @@ func (l *Lock) apply(ctx context.Context, r majority.Request, a answer) (out maj
 	at.had = at.had || confirmed || a.has
 	switch {
 	case confirmed && (l.lock.IsHeld(i) || r.Acquires): // otherwise the answer is older than the loss
-		at.lost, at.taken, at.partly, at.refused, at.held = nil, false, false, 0, time.Time{}
+		at.lost, at.taken, at.partly, at.refused = nil, false, false, 0
 	case out.Lost, denied && r.Call.Kind == majority.Attach: // not what an older request has found
 		at.lost, at.taken, at.partly, at.held = a.lost, a.taken, false, held
-	case !l.over || at.lost != nil || r.Acquires: // a Release has not begun, or knows of a loss already
-	case confirmed:
+	case !l.over || r.Acquires || at.again || !l.lock.IsLatest(r.Call): // a Release does not go by this answer
+	case confirmed && at.lost == nil:
 		at.Know(a.Until)
-	case denied:
+	case denied && len(a.lost) > len(at.lost):
+		at.taken = at.taken || a.taken
 		at.Lose(at.loss(a.lost), at.held)
 	}
 	switch {

@@ -86,7 +86,8 @@ func (l *Lock) giveUp(until time.Time) {
 	lost := l.losses().isLost()
 	for i, at := range l.at {
 		at.again = at.lost != nil && l.lock.IsAcquiring(i)
-		if at.lost != nil && at.hasSome() && !at.partly && !at.again {
+		// Otherwise a mend without an answer, or another handle, may have got the lost keys back.
+		if at.lost != nil && at.hasSome() && !at.partly && !at.IsDoubtful() && at.Origin != claim.Attached {
 			at.Lose(at.loss(at.lost), at.held)
 		}
 		at.held = l.lock.HeldUntil(i)

@@ -325,6 +325,122 @@ var _ = describeSchedules("a Release to which the replies are lost:", func(on *s
 		go func() { refreshed <- lock.Refresh(ctx, time.Minute, nil) }()
 		time.Sleep(10 * time.Millisecond)
 		Expect(lock.Release(ctx)).To(Succeed())
-		<-refreshed
+		_ = <-refreshed
+	})
+
+	DescribeTable("takes nothing for freed by itself that has expired before, although a long ttl is confirmed late that a short one has followed",
+		func(ctx SpecContext, begin func(context.Context, *redislock.Lock)) {
+			lock := on.everywhere(ctx, on.connect(ctx, patient), 3*time.Second, nil, "a")
+			for i := range on.Servers {
+				on.Break(i, ours("refresh", 1, late(450*time.Millisecond)),
+					ours("release", 1, loading.And(late(200*time.Millisecond))),
+					ours("release", 1, replyLost),
+					ours("release", 1, loading.And(late(300*time.Millisecond))))
+			}
+			begin(ctx, lock)
+			Expect(lock.Refresh(ctx, 200*time.Millisecond, nil)).To(Succeed())
+			Expect(lock.Release(ctx)).NotTo(Succeed())
+		},
+		Entry("by an abandoned Refresh", func(ctx context.Context, lock *redislock.Lock) {
+			Expect(lock.Refresh(spec.Within(ctx, 20*time.Millisecond), 10*time.Second, nil)).To(MatchError(context.DeadlineExceeded))
+		}),
+		Entry("by a renewal", func(ctx context.Context, lock *redislock.Lock) {
+			_, stop := lock.KeepAlive(ctx)
+			time.Sleep(1100 * time.Millisecond) // renewals are under way
+			stop()
+		}),
+	)
+
+	It("reports no loss of a key that a mend without an answer has acquired again", func(ctx SpecContext) {
+		lock := on.everywhere(ctx, on.connect(ctx, patient), time.Minute, nil, "a", "b")
+		on.Servers[1].Memory.Memory.Del("b")
+		on.Break(1, ours("obtain", 0, replyLost))
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed()) // begins the mend
+		time.Sleep(2 * time.Second)
+		Expect(on.Values(ctx, "b")).To(Equal(spec.Same(3, lock.Token())))
+		on.Servers[2].Memory.Memory.Del("b")
+		on.Break(1, ours("release", 1, replyLost))
+		on.Break(0, ours("release", 1, late(10*time.Second)))
+		Expect(lock.Release(ctx)).NotTo(MatchError(redislock.ErrLockNotHeld))
+	})
+
+	It("reports no loss of a key that a mend has acquired again since an older Refresh found it lost", func(ctx SpecContext) {
+		lock := on.everywhere(ctx, on.connect(ctx, patient), time.Second, nil, "a", "b")
+		on.start = time.Now()
+		on.at(500 * time.Millisecond)
+		on.Servers[2].Memory.Memory.Del("b")
+		at := func(ms int) faultproxy.Action {
+			return faultproxy.DelayRequestUntil(on.start.Add(time.Duration(ms) * time.Millisecond))
+		}
+		on.Break(2, ours("refresh", 1, late(time.Second)), ours("obtain", 1, at(1530)), ours("release", 1, at(1550).And(replyLost)))
+		Expect(lock.Refresh(ctx, time.Second, nil)).To(Succeed())
+		on.at(1200 * time.Millisecond)
+		Expect(lock.Refresh(ctx, time.Second, nil)).To(Succeed()) // begins the mend
+		on.at(1440 * time.Millisecond)
+		on.Servers[1].Memory.Memory.Del("b")
+		on.Break(0, ours("release", 1, late(time.Second)))
+		Expect(lock.Release(ctx)).To(Succeed())
+	})
+
+	It("reports no loss through Attach of a key that its owner got back", func(ctx SpecContext) {
+		lock := on.everywhere(ctx, on.other, time.Minute, nil, "a", "b")
+		attached, err := on.connect(ctx, patient).Attach(ctx, lock.Keys(), lock.Token())
+		Expect(err).NotTo(HaveOccurred())
+		time.Sleep(100 * time.Millisecond)
+		on.Servers[1].Memory.Memory.Del("b")
+		on.Break(1, ours("obtain", 0, faultproxy.RefuseReply("OOM command not allowed")))
+		Expect(attached.Refresh(ctx, time.Minute, nil)).To(Succeed())
+		time.Sleep(2 * time.Second)
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed()) // gets it back
+		time.Sleep(time.Second)
+		Expect(on.Values(ctx, "b")).To(Equal(spec.Same(3, lock.Token())))
+		on.Servers[2].Memory.Memory.Del("b")
+		on.Break(1, ours("release", 1, replyLost))
+		on.Break(0, ours("release", 1, late(10*time.Second)))
+		Expect(attached.Release(ctx)).NotTo(MatchError(redislock.ErrLockNotHeld))
+	})
+
+	It("knows what it has freed where an old obtain is granted after it began", func(ctx SpecContext) {
+		locks := on.connect(ctx, patient)
+		on.Break(2, ours("obtain", 1, late(900*time.Millisecond)), ours("obtain", 0, passes), ours("release", 1, replyLost))
+		on.start = time.Now()
+		lock := spec.Obtain(ctx, locks, time.Minute, nil, "a")
+		on.at(20 * time.Millisecond)
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed()) // begins a mend
+		on.at(50 * time.Millisecond)
+		on.Servers[1].Hang()
+		Expect(lock.Release(spec.Within(ctx, 20*time.Millisecond))).NotTo(Succeed())
+		on.at(2 * time.Second)
+		err := lock.Release(spec.Within(ctx, time.Second))
+		on.Servers[1].Restore()
+		Expect(err).NotTo(HaveOccurred())
+	})
+
+	It("sends the event that another has a key", func(ctx SpecContext) {
+		seen := &spec.Recorder{}
+		clients := make([]redislock.RedisClient, len(on.Servers))
+		for i, s := range on.Servers {
+			client := s.Memory.Connect(spec.Ours, patient)
+			DeferCleanup(client.Close)
+			clients[i] = client
+		}
+		locks := redislock.NewQuorum(clients, redislock.WithTracer(seen.Tracer()))
+		DeferCleanup(locks.Close)
+		on.warm(ctx, locks)
+		lock := on.everywhere(ctx, locks, time.Minute, nil, "a", "b")
+		for i, s := range on.Servers[1:] {
+			Expect(s.Own.Set(ctx, "b", "another", time.Minute).Err()).To(Succeed())
+			on.Break(i+1, ours("refresh", 1, late(30*time.Millisecond)), ours("release", 1, replyLost.And(late(80*time.Millisecond))))
+		}
+		refreshed := make(chan error, 1)
+		go func() { refreshed <- lock.Refresh(ctx, time.Minute, nil) }()
+		time.Sleep(10 * time.Millisecond)
+		on.Break(0, ours("release", 1, late(time.Second)))
+		Expect(spec.LostKeys(lock.Release(ctx))).To(Equal([]string{"b"}))
+		_ = <-refreshed
+		time.Sleep(100 * time.Millisecond)
+		lost := spec.EventsOf[redislock.Lost](seen)
+		Expect(lost).To(HaveLen(1))
+		Expect(lost[0].Cause).To(Equal(redislock.LossTaken))
 	})
 })
