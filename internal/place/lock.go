@@ -58,6 +58,9 @@ func (l *Lock) Free(ctx context.Context, until time.Time) (life.Loss, error) {
 // Life.Mu is unlocked, or nil for none. The caller holds Life.Mu.
 func (l *Lock) lose(loss script.Loss, why error) *life.Lost {
 	l.Hold.Lose(loss, l.Lease.Until())
+	if l.IsReleased() { // the Release may have freed the keys, and what a Refresh confirms counts for it all the same
+		return nil
+	}
 	l.Lease.End(time.Now())
 	return life.Lose(l, lossOf(loss), why)
 }

@@ -77,24 +77,42 @@ var _ = spec.DescribeFaulty("A Release to which a reply is lost reports the loss
 		Expect(lock.Release(ctx)).To(Equal(redislock.ErrLockNotHeld))
 	})
 
-	It("but not what a renewal finds after the keys were freed, although a Refresh is confirmed even later", func(ctx SpecContext) {
+	confirmedLater := func(ctx SpecContext, refreshAt, renewalAt time.Duration) {
 		lock := spec.Obtain(ctx, on.ConnectBy(nil), 400*time.Millisecond, nil, "a")
 		began := time.Now()
-		renewal := on.Broken("refresh", 1, faultproxy.DelayRequestUntil(began.Add(450*time.Millisecond)))
-		_, stop := lock.KeepAlive(ctx)
-		<-renewal.Hit()
-		stop()
-		time.Sleep(time.Until(began.Add(340 * time.Millisecond)))
-		on.Broken("refresh", 1, late(220*time.Millisecond))
+		after := func(d time.Duration) time.Duration { return time.Until(began.Add(d)) }
+		refreshed := make(chan error, 1)
+		refresh := func() {
+			time.Sleep(after(refreshAt))
+			executed := on.Broken("refresh", 1, late(after(560*time.Millisecond)))
+			go func() { refreshed <- lock.Refresh(ctx, time.Minute, nil) }()
+			<-executed.Hit()
+		}
+		renew := func() {
+			time.Sleep(after(renewalAt))
+			renewal := on.Broken("refresh", 1, faultproxy.DelayRequestUntil(began.Add(450*time.Millisecond)))
+			_, stop := lock.KeepAlive(ctx)
+			<-renewal.Hit()
+			stop()
+		}
+		if refreshAt < renewalAt {
+			refresh()
+			renew()
+		} else {
+			renew()
+			refresh()
+		}
+		time.Sleep(after(350 * time.Millisecond))
 		on.Broken("release", 1, faultproxy.RefuseReply(loading).And(late(60*time.Millisecond)))
 		on.Broken("release", 1, replyLost.And(late(100*time.Millisecond))) // after Until
 		on.Broken("release", 1, faultproxy.RefuseReply(loading).And(late(200*time.Millisecond)))
-		refreshed := make(chan error, 1)
-		go func() { refreshed <- lock.Refresh(ctx, time.Minute, nil) }()
-		time.Sleep(10 * time.Millisecond)
 		Expect(lock.Release(ctx)).To(Succeed())
-		_ = <-refreshed
-	})
+		Expect(<-refreshed).To(Succeed())
+	}
+	DescribeTable("but not what a renewal finds after the keys were freed, although a Refresh is confirmed even later", confirmedLater,
+		Entry("that begins after the renewal", 340*time.Millisecond, time.Duration(0)),
+		Entry("that has begun before the renewal", time.Duration(0), 20*time.Millisecond),
+	)
 
 	DescribeTable("but not what a renewal finds after the keys were freed", func(ctx SpecContext, token string, more ...faultproxy.Action) {
 		lock := spec.Obtain(ctx, on.ConnectBy(nil), time.Second, &redislock.Options{Token: token}, "a")

@@ -325,7 +325,7 @@ var _ = describeSchedules("a Release to which the replies are lost:", func(on *s
 		go func() { refreshed <- lock.Refresh(ctx, time.Minute, nil) }()
 		time.Sleep(10 * time.Millisecond)
 		Expect(lock.Release(ctx)).To(Succeed())
-		_ = <-refreshed
+		Expect(<-refreshed).To(Equal(redislock.ErrNotObtained)) // the lock was released
 	})
 
 	DescribeTable("takes nothing for freed by itself that has expired before, although a long ttl is confirmed late that a short one has followed",
@@ -437,7 +437,7 @@ var _ = describeSchedules("a Release to which the replies are lost:", func(on *s
 		time.Sleep(10 * time.Millisecond)
 		on.Break(0, ours("release", 1, late(time.Second)))
 		Expect(spec.LostKeys(lock.Release(ctx))).To(Equal([]string{"b"}))
-		_ = <-refreshed
+		Expect(<-refreshed).NotTo(Succeed())
 		time.Sleep(100 * time.Millisecond)
 		lost := spec.EventsOf[redislock.Lost](seen)
 		Expect(lost).To(HaveLen(1))
