@@ -47,6 +47,7 @@ func (g *measuredGroup) lineChart() *lineChart {
 
 // The measures of a line chart, in pixels.
 const (
+	linesWidth  = 880
 	linesHeight = 320
 	linesLeft   = 72 // the scale is left of this
 	linesRight  = 596
@@ -68,6 +69,7 @@ text { font: 13px system-ui, sans-serif; fill: #1f2328 }
 .l3 { stroke: #8250df } .d3 { fill: #8250df }
 .l4 { stroke-dasharray: 7 4 }
 .l5 { stroke-dasharray: 2 3 }
+.l6 { stroke-dasharray: 9 3 2 3 }
 .first { font-weight: 600 }
 @media (prefers-color-scheme: dark) {
 text { fill: #e6edf3 }
@@ -86,7 +88,7 @@ text { fill: #e6edf3 }
 func (c *lineChart) svg() string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" role=\"img\">\n",
-		chartWidth, linesHeight, chartWidth, linesHeight)
+		linesWidth, linesHeight, linesWidth, linesHeight)
 	fmt.Fprintf(&out, "<title>%s</title>\n%s", escape(c.title), linesStyle)
 	fmt.Fprintf(&out, "<text class=\"title\" x=\"8\" y=\"24\">%s</text>\n", escape(c.title))
 	fmt.Fprintf(&out, "<text x=\"8\" y=\"48\">%s</text>\n", escape(c.up))

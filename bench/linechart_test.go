@@ -60,7 +60,7 @@ func TestReadmeHasTheFiguresOfTheTables(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := fmt.Sprintf("In thousands a second: with one goroutine, this library acquires and releases %s locks, bsm/redislock %s, "+
-		"and raw go-redis %s (the dashed line: `SET NX PX` and `DEL`). With 64 goroutines it is %s, %s and %s,", figures...)
+		"and raw go-redis %s (the dotted line: `SET NX PX` and `DEL`). With 64 goroutines it is %s, %s and %s,", figures...)
 	if !strings.Contains(strings.Join(strings.Fields(string(text)), " "), want) {
 		t.Errorf("the README does not say: %s", want)
 	}
